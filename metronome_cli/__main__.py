@@ -1,0 +1,6 @@
+"""`python -m metronome_cli`."""
+
+from metronome_cli.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What of a session's cache stays resident, as configuration: "unbounded", "window(1024, 16)", "ring(3000)".
+
+Pure values; the engine turns one into edits of a block table.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from metronome_cli.errors import UsageError
+
+PolicyKind = Literal["unbounded", "window", "ring", "recycle"]
+Exhaustion = Literal["stall", "preempt", "refuse"]
+SinkPositions = Literal["rolling", "absolute"]
+_FORM = re.compile(r"\s*(unbounded|window|ring|recycle)\s*(?:\(\s*(\d{1,9})\s*(?:,\s*(\d{1,9})\s*)?\))?\s*")
+_HINT = "one of: unbounded, window(W, S), window(W), ring(W), recycle(W), with W and S in tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySpec:
+    """One residency policy. `window` and `sinks` are tokens; both 0 where they do not apply.
+
+    - unbounded: every token stays.
+    - window(W, S): a query at position t attends [0, S) and [t - W, t].
+    - ring(W): W positions reserved when the slot opens; a query attends [t - W + 1, t]; no sinks.
+    - recycle(W): grows to 2 W, then restarts at position 0 with the newest W tokens recomputed.
+    """
+
+    kind: PolicyKind
+    window: int = 0
+    sinks: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> PolicySpec:
+        """Raises UsageError for an unknown form, a missing W, or S where there are no sinks."""
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text!r} is not a policy", hint=_HINT)
+        kind, window, sinks = match[1], int(match[2] or 0), int(match[3] or 0)
+        if (kind == "unbounded") != (match[2] is None) or (kind != "window" and match[3]):
+            raise UsageError(f"{text!r} is not a policy", hint=_HINT)
+        if kind != "unbounded" and window < 1:
+            raise UsageError(f"{text!r}: W must be at least 1 token", hint=_HINT)
+        return cls(kind, window, sinks)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        if self.kind == "unbounded":
+            return "unbounded"
+        if self.kind == "window":
+            return f"window({self.window}, {self.sinks})"
+        return f"{self.kind}({self.window})"
+
+    def resident_tokens(self, tokens: int) -> int:
+        """Upper bound of the tokens kept of a session that has seen `tokens` (before block rounding)."""
+        if self.kind == "unbounded":
+            return tokens
+        if self.kind == "window":
+            return min(tokens, self.sinks + self.window + 1)
+        if self.kind == "ring":
+            return self.window
+        return min(tokens, 2 * self.window)

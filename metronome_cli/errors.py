@@ -1,0 +1,73 @@
+"""Every error a user can cause, and the exit code that each one means.
+
+    MetronomeError
+    ├── UsageError          bad flag, profile, objective, file           exit 2
+    │   └── NoAudioError    nothing usable among the audio files         exit 2
+    ├── EngineError         the engine under test failed                 exit 1
+    └── Interrupted         SIGINT / SIGTERM, with a partial result      exit 130 / 143
+
+`exit_code_for` in this module is the only place that maps outcomes to codes.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal
+
+Verdict = Literal["pass", "fail", "inconclusive"]
+Status = Literal["complete", "interrupted", "failed"]
+
+
+class ExitCode(IntEnum):
+    """Process exit codes; `docs/exit-codes.md` lists them for users."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    OBJECTIVE_FAILED = 3
+    INCONCLUSIVE = 4
+    SIGINT = 130
+    SIGTERM = 143
+
+
+class MetronomeError(Exception):
+    """Base of every designed error: a message, and a hint that says what to do."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(MetronomeError):
+    """The user's input is wrong: names the key or file, what is allowed, and a hint."""
+
+
+class NoAudioError(UsageError):
+    """No audio file was usable."""
+
+
+class EngineError(MetronomeError):
+    """The engine under test failed; what was measured before stays valid."""
+
+
+class Interrupted(MetronomeError):
+    """The user or the system asked to stop."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__("interrupted")
+        self.signum = signum
+
+
+def exit_code_for(status: Status, verdict: Verdict | None, *, signum: int | None = None) -> ExitCode:
+    """The exit code of a finished run; the one function that owns the mapping."""
+    if status == "interrupted":
+        return ExitCode.SIGTERM if signum == 15 else ExitCode.SIGINT
+    if status == "failed":
+        return ExitCode.INTERNAL
+    return {
+        "pass": ExitCode.OK,
+        "fail": ExitCode.OBJECTIVE_FAILED,
+        "inconclusive": ExitCode.INCONCLUSIVE,
+        None: ExitCode.OK,
+    }[verdict]

@@ -1,0 +1,87 @@
+"""What a run tells whoever watches it: live view, plain lines, the events file. One way; nothing comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+FrameKind = Literal["ok", "late", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The run now, taken a few times a second. Milliseconds of the run's own clock; None means no data yet."""
+
+    phase: str  # "load", "ramp", "confirm", "next step", ...
+    detail: str  # one short line: what this phase is doing
+    elapsed_s: float  # wall time since the command began
+    run_s: float  # the run's own clock in this phase (virtual or real)
+    clock: Literal["real", "virtual"]
+    progress: float | None  # 0..1 of the whole command
+    eta_s: float | None
+    offered: int
+    admitted: int
+    shed: int
+    running: int
+    waiting: int
+    cap: float | None  # the controller's cap in sessions
+    deadline_ms: float
+    p50_ms: float | None  # over the last window
+    p99_ms: float | None
+    max_ms: float | None
+    misses: int
+    empty_frames: int
+    frames: int
+    steps: int
+    occupancy: float | None
+    stages_ms: dict[str, float] = field(default_factory=dict)  # mean per step over the last window
+    recent: Sequence[tuple[float, FrameKind]] = ()  # worst latency (ms) and kind of the last steps, oldest first
+    verdict: str | None = None  # the verdict so far, one short sentence
+    random_weights: bool = True
+
+
+class Observer(Protocol):
+    """A watcher. Every method returns at once and never raises for reasons of its own display."""
+
+    def phase(self, name: str, detail: str) -> None:
+        """A new phase began."""
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """A few times a second."""
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        """A fact worth keeping: "run", "audio", "control", "window", "point", "session", "collapse", "report"."""
+
+    def notice(self, message: str) -> None:
+        """One line for the user now (a refused file, a device chosen, ...)."""
+
+    def close(self) -> None:
+        """The run is over: restore the terminal, flush files."""
+
+
+class Observers:
+    """Many watchers as one."""
+
+    def __init__(self, *watchers: Observer) -> None:
+        self._watchers = watchers
+
+    def phase(self, name: str, detail: str) -> None:
+        for watcher in self._watchers:
+            watcher.phase(name, detail)
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        for watcher in self._watchers:
+            watcher.snapshot(snapshot)
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        for watcher in self._watchers:
+            watcher.event(kind, data)
+
+    def notice(self, message: str) -> None:
+        for watcher in self._watchers:
+            watcher.notice(message)
+
+    def close(self) -> None:
+        for watcher in self._watchers:
+            watcher.close()
