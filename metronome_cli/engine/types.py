@@ -77,3 +77,4 @@ class StepResult:
     preemptions: int = 0
     recomputed_tokens: int = 0
     other_pools: Mapping[str, PoolState] = field(default_factory=dict)
+    compute_s: float | None = None  # stated by a simulated target; None: the driver measures it

@@ -1,0 +1,63 @@
+"""Admission by additive increase, multiplicative decrease on measured frame latency (arXiv:2607.02640).
+
+Each window the controller compares a latency quantile with a target, a fraction of the frame budget. Below it the
+cap on sessions grows by a constant; above it, or when a frame was missed, the cap shrinks by a factor. Sessions
+beyond the cap get a clean rejection. The controller sees latency and nothing else: a pool that fills silently is
+invisible to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Action = Literal["increase", "hold", "decrease"]
+
+
+@dataclass(frozen=True, slots=True)
+class AimdGains:
+    """Every gain. `target` is a fraction of the deadline; `increase` sessions a window; `decrease` a factor."""
+
+    target: float = 0.7
+    increase: float = 4.0
+    decrease: float = 0.85
+    quantile: float = 0.95
+    window_s: float = 1.0
+    start: float = 4.0
+    ceiling: float = 4096.0
+
+    def as_dict(self) -> dict[str, float]:
+        """For the report."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the controller made of one window."""
+
+    cap: float
+    action: Action
+    latency_ms: float | None
+
+
+class Aimd:
+    """The controller. `cap` is how many sessions may be seated."""
+
+    def __init__(self, gains: AimdGains, deadline_ms: float) -> None:
+        self.gains = gains
+        self.cap = gains.start
+        self.decreases = 0
+        self._target_ms = gains.target * deadline_ms
+
+    def update(self, latency_ms: float | None, missed: bool, seated: int) -> Decision:
+        """One window has ended with `seated` sessions. Without frames there is nothing to learn from."""
+        if latency_ms is None:
+            return Decision(self.cap, "hold", None)
+        if missed or latency_ms > self._target_ms:
+            self.cap = max(1.0, min(self.cap, seated) * self.gains.decrease)
+            self.decreases += 1
+            return Decision(self.cap, "decrease", latency_ms)
+        if seated < int(self.cap):  # nobody is waiting for the room there is
+            return Decision(self.cap, "hold", latency_ms)
+        self.cap = min(self.cap + self.gains.increase, self.gains.ceiling)
+        return Decision(self.cap, "increase", latency_ms)

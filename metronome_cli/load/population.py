@@ -1,0 +1,105 @@
+"""All callers of a run: opening, closing, and whose frame is due next."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.engine.types import EndReason, FrameInput
+from metronome_cli.load.session import Session, Stream, Turns
+from metronome_cli.targets.base import Target
+
+
+class StreamSource(Protocol):
+    """Distinct audio and a distinct phase for each session."""
+
+    def stream(self, index: int) -> Stream: ...
+
+    def phase_s(self, index: int) -> float:
+        """Where in the period this session's frames fall, seconds."""
+
+
+class Population:
+    """Open sessions, ordered by the due time of their next frame (earliest deadline first)."""
+
+    def __init__(
+        self, target: Target, profile: Profile, streams: StreamSource, turns: Callable[[int], Turns]
+    ) -> None:
+        self.target = target
+        self.profile = profile
+        self.ended: Counter[EndReason] = Counter()
+        self.refused = 0
+        self._streams = streams
+        self._turns = turns
+        self._sessions: dict[int, Session] = {}  # by index, in order of opening
+        self._queue: list[tuple[float, int]] = []  # (due, index)
+        self._next_index = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> Session:
+        """Seat one more session from `now_s` on. Raises SlotRefused; the caller counts that one as refused."""
+        slot = self.target.open(age_s)
+        index = self._next_index
+        self._next_index += 1
+        session = Session(
+            index=index,
+            slot=slot,
+            start_s=now_s + self._streams.phase_s(index),
+            period_s=self.profile.frame.period_s,
+            age_s=age_s,
+            end_s=now_s + lifetime_s,
+            stream=self._streams.stream(index),
+            turns=self._turns(index),
+        )
+        self._sessions[index] = session
+        heapq.heappush(self._queue, (session.due_s, index))
+        return session
+
+    def close(self, session: Session, reason: EndReason) -> None:
+        """End one session and give its seat back."""
+        self.target.close(session.slot)
+        self.forget(session, reason)
+
+    def forget(self, session: Session, reason: EndReason) -> None:
+        """The engine ended this session by itself."""
+        del self._sessions[session.index]
+        self.ended[reason] += 1
+
+    def close_newest(self, count: int, reason: EndReason = "shed") -> None:
+        """End the sessions opened last."""
+        for session in list(self._sessions.values())[::-1][:count]:
+            self.close(session, reason)
+
+    def next_due_s(self) -> float:
+        """When the next frame is due; infinity without sessions."""
+        while self._queue and self._queue[0][1] not in self._sessions:
+            heapq.heappop(self._queue)
+        return self._queue[0][0] if self._queue else math.inf
+
+    def take_due(self, now_s: float, limit: int) -> list[Session]:
+        """Up to `limit` sessions with a due frame, earliest first, one frame each. Put back with `answered`."""
+        due: list[Session] = []
+        while len(due) < limit and self.next_due_s() <= now_s:
+            due.append(self._sessions[heapq.heappop(self._queue)[1]])
+        return due
+
+    def frame_of(self, session: Session) -> FrameInput:
+        """The next frame of that session, audio and all."""
+        out = self.profile.tokens.out
+        tokens = out.speaking if session.speaks() else out.listening
+        return FrameInput(session.slot, session.stream.frame(session.next_frame), tokens)
+
+    def answered(self, session: Session) -> None:
+        """Its frame was answered; the next one queues up."""
+        session.next_frame += 1
+        heapq.heappush(self._queue, (session.due_s, session.index))
+
+    def sessions(self) -> list[Session]:
+        """The open ones, oldest first."""
+        return list(self._sessions.values())

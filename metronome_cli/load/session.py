@@ -1,0 +1,51 @@
+"""One simulated caller: when its frames are due, what audio they bring, and how far behind its answers are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from metronome_cli.engine.types import Audio
+
+
+class Stream(Protocol):
+    """A session's own audio."""
+
+    def frame(self, k: int) -> Audio:
+        """Samples of frame k: [samples] float32."""
+
+
+class Turns(Protocol):
+    """Who speaks when."""
+
+    def speaking(self, t_s: float) -> bool:
+        """Whether the model speaks at that age of the session."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A caller in a seat. `start_s` is planned: frame k is due at start + (k + 1) period, whatever happened."""
+
+    index: int
+    slot: int
+    start_s: float
+    period_s: float
+    age_s: float  # lived before the start
+    end_s: float
+    stream: Stream
+    turns: Turns
+    next_frame: int = 0
+
+    @property
+    def due_s(self) -> float:
+        """When the next unanswered frame's last sample has arrived."""
+        return self.start_s + (self.next_frame + 1) * self.period_s
+
+    def backlog(self, now_s: float) -> int:
+        """Frames that are due and unanswered."""
+        return max(0, math.floor((now_s - self.due_s) / self.period_s + 1e-9) + 1)
+
+    def speaks(self) -> bool:
+        """Whether the model speaks in the next frame."""
+        return self.turns.speaking(self.age_s + self.next_frame * self.period_s)

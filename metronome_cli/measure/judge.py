@@ -1,0 +1,200 @@
+"""From counts to a verdict of three values: pass, fail, inconclusive.
+
+An objective on a share ("p99<80ms" bounds the share of steps over 80 ms by 1 %; "misses<0.1%" the share of steps
+with a miss by 0.1 %) is judged by the exact bounds of measure/confidence.py: proved, refuted, or open. An objective
+on an extreme ("max", "streak", "occupancy", "lost_beat") fails when it was passed once and holds only with as many
+steps as p99 needs. No data, a run that drifts, and a generator that was itself late never pass.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from metronome_cli.errors import Verdict
+from metronome_cli.measure.confidence import lower_bound, steps_needed, upper_bound
+from metronome_cli.measure.ledger import Ledger
+
+LATE_SHARE = 0.10  # a generator later than this share of the deadline at its p99 was the limit itself
+DRIFT_RATIO = 1.3  # between the medians of the two halves of a run
+DRIFT_SHARE = 0.10  # of the deadline: a smaller drift is noise
+EXTREME_SHARE = 0.01
+
+
+class ObjectiveLike(Protocol):
+    """What is judged (config/objectives.py)."""
+
+    @property
+    def metric(self) -> str: ...
+    @property
+    def limit(self) -> float: ...
+    @property
+    def unit(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One objective's verdict. `measured` is in the objective's unit; `steps_missing` would settle an open one."""
+
+    objective: str
+    metric: str
+    verdict: Verdict
+    measured: float | None
+    limit: float
+    unit: str
+    confidence: float
+    reason: str = ""
+    steps_missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that a verdict rests on."""
+
+    ledger: Ledger
+    occupancy_max: float
+    lost_beat: int
+
+
+def tail_share(metric: str) -> float | None:
+    """1 - q of a percentile metric: 0.01 for "p99", 0.001 for "p99.9"; None for others."""
+    if metric.startswith("p") and metric[1:].replace(".", "", 1).isdigit():
+        return round(1 - float(metric[1:]) / 100, 9)
+    return None
+
+
+def judge(objective: ObjectiveLike, evidence: Evidence, confidence: float = 0.99) -> Judgement:
+    """One objective against what was measured."""
+    total = evidence.ledger.total
+    share = tail_share(objective.metric)
+    if total.steps == 0:
+        return _result(objective, "inconclusive", None, confidence, "no step was measured", steps_needed(0.01))
+    if share is not None:
+        measured = total.latency.percentile(1 - share)
+        bad = total.steps_over[total.limits_ms.index(objective.limit)]
+        return _judge_share(objective, measured, bad, total.steps, share, confidence)
+    if objective.metric == "misses":
+        return _judge_share(
+            objective, total.misses / total.frames, total.missed_steps, total.steps, objective.limit, confidence
+        )
+    if objective.metric == "empty":
+        return _judge_share(
+            objective, total.empty_frames / total.frames, total.empty_steps, total.steps, objective.limit, confidence
+        )
+    return _judge_extreme(objective, _extreme(objective.metric, evidence), total.steps, confidence)
+
+
+def _extreme(metric: str, evidence: Evidence) -> float:
+    values: dict[str, float | None] = {
+        "max": evidence.ledger.total.latency.max_ms,
+        "streak": float(evidence.ledger.worst_streak),
+        "occupancy": evidence.occupancy_max,
+        "lost_beat": float(evidence.lost_beat),
+    }
+    value = values[metric]
+    assert value is not None  # there was a step
+    return value
+
+
+def _judge_share(
+    objective: ObjectiveLike, measured: float | None, bad: int, steps: int, share: float, confidence: float
+) -> Judgement:
+    if upper_bound(bad, steps, confidence) <= share:
+        return _result(objective, "pass", measured, confidence, f"{bad} of {steps:,} steps over")
+    if lower_bound(bad, steps, confidence) > share or (share == 0 and bad > 0):
+        return _result(objective, "fail", measured, confidence, f"{bad} of {steps:,} steps over")
+    missing = steps_to_settle(bad, steps, share, confidence)
+    reason = f"{bad} of {steps:,} steps over; {missing:,} more good ones would settle it"
+    return _result(objective, "inconclusive", measured, confidence, reason, missing)
+
+
+def steps_to_settle(bad: int, steps: int, share: float, confidence: float) -> int:
+    """Further good steps after which `bad` of all would prove the share."""
+    low, high = 0, max(steps_needed(share, confidence), steps)
+    while upper_bound(bad, steps + high, confidence) > share and high < 10**9:
+        high *= 2
+    while low < high:
+        middle = (low + high) // 2
+        if upper_bound(bad, steps + middle, confidence) <= share:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _judge_extreme(objective: ObjectiveLike, value: float, steps: int, confidence: float) -> Judgement:
+    if not _holds(objective, value):
+        return _result(objective, "fail", value, confidence, "passed at least once")
+    missing = steps_needed(EXTREME_SHARE, confidence) - steps
+    if missing > 0:
+        return _result(objective, "inconclusive", value, confidence, f"{missing:,} more steps needed", missing)
+    return _result(objective, "pass", value, confidence, f"never passed in {steps:,} steps")
+
+
+def _holds(objective: ObjectiveLike, value: float) -> bool:
+    return value <= objective.limit if "<=" in str(objective) else value < objective.limit
+
+
+def _result(
+    objective: ObjectiveLike,
+    verdict: Verdict,
+    measured: float | None,
+    confidence: float,
+    reason: str,
+    missing: int = 0,
+) -> Judgement:
+    return Judgement(
+        str(objective),
+        objective.metric,
+        verdict,
+        measured,
+        objective.limit,
+        objective.unit,
+        confidence,
+        reason,
+        missing,
+    )
+
+
+def drifts(ledger: Ledger) -> str | None:
+    """Why the run was not steady: its second half slower than its first beyond noise. None when steady."""
+    steps = list(ledger.trend)
+    if len(steps) < 40:
+        return None
+    first, second = statistics.median(steps[: len(steps) // 2]), statistics.median(steps[len(steps) // 2 :])
+    if second > DRIFT_RATIO * first and second - first > DRIFT_SHARE * ledger.total.deadline_ms:
+        return f"not steady: median step latency went from {first:.1f} to {second:.1f} ms"
+    return None
+
+
+def generator_late(ledger: Ledger) -> str | None:
+    """Why the load generator was the limit; None when it was not."""
+    late = ledger.lateness.percentile(0.99)
+    if late is not None and late > LATE_SHARE * ledger.total.deadline_ms:
+        return f"the load generator itself was late: p99 {late:.1f} ms"
+    return None
+
+
+def is_timing(metric: str) -> bool:
+    """Whether a late load generator could have made this metric worse."""
+    return tail_share(metric) is not None or metric in ("max", "misses", "streak", "lost_beat")
+
+
+def overall(
+    judgements: Sequence[Judgement], unsteady: str | None = None, late: str | None = None
+) -> tuple[Verdict, str]:
+    """The verdict of a point: fail beats inconclusive beats pass; no objective is no pass.
+
+    A generator that was `late` takes the blame for every timing objective that failed.
+    """
+    failed = [j for j in judgements if j.verdict == "fail" and not (late and is_timing(j.metric))]
+    if failed:
+        return "fail", "; ".join(f"{j.objective}: {j.reason}" for j in failed)
+    if late or unsteady:
+        return "inconclusive", late or unsteady or ""
+    undecided = [j for j in judgements if j.verdict == "inconclusive"]
+    if undecided:
+        return "inconclusive", "; ".join(f"{j.objective}: {j.reason}" for j in undecided)
+    return ("pass", "") if judgements else ("inconclusive", "no objective was given")
