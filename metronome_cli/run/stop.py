@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ class Stop:
     def request(self, signum: int) -> None:
         """Ask. A second request ends the process without further ado."""
         if self.signum is not None:
+            if sys.stderr.isatty():
+                os.write(2, b"\x1b[?25h\n")  # a live view may have hidden the cursor
             os._exit(ExitCode.SIGTERM if signum == signal.SIGTERM else ExitCode.SIGINT)
         self.signum = signum
 

@@ -1,0 +1,85 @@
+"""The one sentence that answers the question, its conditions and what binds."""
+
+from __future__ import annotations
+
+from metronome_cli.config.quantities import format_duration
+from metronome_cli.report.model import Capacity, Point, Report
+
+
+def answer(report: Report, decisive: Point | None) -> str:
+    """What `capacity` prints last. Says only what was measured."""
+    capacity = report.capacity
+    assert capacity is not None
+    if report.status == "failed":
+        return f"Failed: {report.error}." + (f" Before that: {_safe(capacity, decisive)}" if decisive else "")
+    if decisive is None:
+        return "Interrupted before anything was measured." if report.status == "interrupted" else "Not measured."
+    prefix = "Interrupted. " if report.status == "interrupted" else ""
+    if capacity.method == "single":
+        return prefix + _single(capacity, decisive)
+    if capacity.safe_sessions is None:
+        return prefix + _no_safe(capacity, decisive)
+    return prefix + _safe(capacity, decisive)
+
+
+def _safe(capacity: Capacity, point: Point) -> str:
+    if capacity.safe_sessions is None:
+        return "No concurrency was confirmed as safe."
+    count = _sessions(capacity.safe_sessions)
+    sentence = f"Safe: {count} for {format_duration(capacity.session_length_s)} ({_evidence(point)})."
+    if capacity.binding != "none":
+        sentence += f" Binds: {capacity.binding}."
+    failing = next((p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"), None)
+    if failing is not None:
+        return sentence + f" {_sessions(failing.sessions)} fail: {_why(failing)}."
+    if capacity.binding == "slots":
+        return sentence + " More were not tried."
+    return sentence + " The next step was not settled."
+
+
+def _no_safe(capacity: Capacity, point: Point) -> str:
+    if capacity.first_failing == 1:
+        return f"Infeasible: one session fails already: {_why(point)}. Binds: {capacity.binding}."
+    return f"Inconclusive: no concurrency was confirmed; {_sessions(point.sessions)}: {point.reason}."
+
+
+def _single(capacity: Capacity, point: Point) -> str:
+    count = _sessions(point.sessions)
+    length = format_duration(capacity.session_length_s)
+    if point.verdict == "pass":
+        return f"Holds: {count} for {length} ({_evidence(point)})."
+    if point.verdict == "fail":
+        return f"Fails: {count} for {length}: {_why(point)}. Binds: {point.binding}."
+    return f"Inconclusive: {count} for {length}: {point.reason}."
+
+
+def _evidence(point: Point) -> str:
+    parts = []
+    for result in point.objectives:
+        if result.unit == "ms" and result.measured is not None:
+            sign = "<=" if "<=" in result.objective else "<"
+            name = result.objective.split("<")[0]
+            parts.append(f"{name} latency {result.measured:.0f} ms {sign} {result.limit:g} ms")
+    parts.append(f"{point.misses:,} misses in {point.steps:,} steps, 99 % confidence")
+    text = ", ".join(parts)
+    if point.occupancy_max is not None:
+        text += f"; KV pool {point.occupancy_max:.0%} full".replace("%", " %")
+    return text
+
+
+def _why(point: Point) -> str:
+    if point.ended_by in ("pool_exhausted", "context_limit", "refused"):
+        return point.reason
+    failed = [r for r in point.objectives if r.verdict == "fail"]
+    shown = [f"{r.objective.split('<')[0]} {_measured(r.measured, r.unit)}" for r in failed if r.measured is not None]
+    return ", ".join(shown) or point.reason
+
+
+def _measured(value: float, unit: str) -> str:
+    if unit == "ms":
+        return f"{value:.0f} ms"
+    return f"{value:.1%}".replace("%", " %") if unit in ("fraction", "%") else f"{value:g}"
+
+
+def _sessions(count: int) -> str:
+    return f"{count:,} session" + ("" if count == 1 else "s")

@@ -1,0 +1,306 @@
+"""`capacity`: how many live sessions hold every objective for the whole session length, and what binds.
+
+A plan in, a report out. Also the Python API:
+
+    from metronome_cli.run.capacity import CapacityPlan, run_capacity
+    report = run_capacity(CapacityPlan(profile=load_profile("default")))
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metronome_cli import __version__
+from metronome_cli.config.objectives import Objective
+from metronome_cli.config.profile import Profile
+from metronome_cli.control.aimd import AimdGains
+from metronome_cli.errors import EngineError, Verdict, exit_code_for
+from metronome_cli.load.clock import ClockName
+from metronome_cli.load.driver import Batching
+from metronome_cli.load.population import StreamSource
+from metronome_cli.report.environment import environment
+from metronome_cli.report.model import (
+    AudioFile,
+    AudioRefusal,
+    AudioReport,
+    Capacity,
+    Generator,
+    ObjectiveResult,
+    Point,
+    Report,
+)
+from metronome_cli.run.answer import answer
+from metronome_cli.run.lab import Lab, TargetFactory
+from metronome_cli.run.observer import Observer, Observers
+from metronome_cli.run.point import PointPlan, PointRun
+from metronome_cli.run.search import Found, Method, Search
+from metronome_cli.run.stop import Stop
+
+if TYPE_CHECKING:
+    from metronome_cli.audio.library import AudioLibrary
+
+DEFAULT_CONFIRM_STEPS = 1000
+MAX_SESSIONS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """What to run. `profile` has every override applied; times in seconds; `sessions` judges that one N only."""
+
+    profile: Profile
+    objectives: tuple[Objective, ...] = ()  # empty: the profile's
+    audio: tuple[Path, ...] = ()  # empty: the sample audio
+    clock: ClockName = "real"
+    batching: Batching = "continuous"
+    session_length_s: float | None = None  # None: the profile's
+    sessions: int | None = None
+    method: Method = "ramp"
+    soak: bool = False
+    seed: int = 0
+    gains: AimdGains = field(default_factory=AimdGains)
+    max_sessions: int = MAX_SESSIONS
+    confirm_steps: int = DEFAULT_CONFIRM_STEPS
+    device: str = "auto"
+    argv: tuple[str, ...] = ()
+    settings: dict[str, object] = field(default_factory=dict)
+
+    def judged_by(self) -> tuple[Objective, ...]:
+        """The objectives that count. Silence always does: a pool that is full is on time and empty."""
+        given = self.objectives or tuple(Objective.parse(text) for text in self.profile.objectives)
+        if not given:
+            given = (Objective.parse(f"p99<{self.profile.frame.deadline_s * 1e3:g}ms"),)
+        if not any(objective.metric == "empty" for objective in given):
+            given += (Objective.parse("empty<1%"),)
+        return given
+
+    @property
+    def length_s(self) -> float:
+        return self.session_length_s or self.profile.session_length
+
+
+Builder = Callable[[CapacityPlan], TargetFactory]
+
+
+def build_in_process(plan: CapacityPlan) -> TargetFactory:
+    """Load the model once; every call of what comes back makes a fresh engine on its weights."""
+    from metronome_cli.targets.inprocess import InProcessModel
+
+    return InProcessModel.load(plan.profile, device=plan.device, seed=plan.seed).fresh_target
+
+
+def run_capacity(
+    plan: CapacityPlan,
+    observer: Observer | None = None,
+    stop: Stop | None = None,
+    build: Builder = build_in_process,
+) -> Report:
+    """Run it. Raises UsageError for bad input before anything is measured; later faults end in the report."""
+    return CapacityRun(plan, observer or Observers(), stop or Stop(), build).run()
+
+
+class CapacityRun:
+    """One run of one plan; what is known so far, and the report that it makes at any instant."""
+
+    def __init__(self, plan: CapacityPlan, observer: Observer, stop: Stop, build: Builder) -> None:
+        self.plan = plan
+        self.observer = observer
+        self.stop = stop
+        self.points: list[Point] = []
+        self.search: Search | None = None
+        self.error: str | None = None
+        self.audio = AudioReport()
+        self.engine: dict[str, object] = {}
+        self.weights: str | None = None
+        self._build = build
+        self._began_s = time.perf_counter()
+        self._started_at = datetime.now(UTC)
+        self._judged_by = plan.judged_by()
+
+    def run(self) -> Report:
+        streams = self._load_audio()
+        self._announce()
+        try:
+            self._measure(streams)
+        except EngineError as error:
+            self.error = error.message
+            self.observer.notice(f"the engine failed: {error.message}")
+        report = self.report()
+        self.observer.event("report", report.model_dump(mode="json", by_alias=True))
+        return report
+
+    def _load_audio(self) -> StreamSource:
+        from metronome_cli.audio.library import load_library, sample_paths
+        from metronome_cli.audio.streams import SpeechStreams
+
+        plan, frame = self.plan, self.plan.profile.frame
+        self.observer.phase("audio", "reading speech")
+        library = load_library(plan.audio or sample_paths(), frame.sample_rate)
+        self.audio = audio_report(library)
+        self.observer.event("audio", self.audio.model_dump(mode="json"))
+        for refused in self.audio.files_refused:
+            self.observer.notice(f"left out {refused.file}: {refused.reason}")
+        for used in self.audio.files_used:
+            for note in used.notes:
+                self.observer.notice(f"{used.file}: {note}")
+        return SpeechStreams(library, frame.period_s, plan.seed)
+
+    def _announce(self) -> None:
+        partial = self.report()
+        keys = ("argv", "profile", "environment", "settings", "started_at", "clock", "version", "command", "seed")
+        dumped = partial.model_dump(mode="json", by_alias=True)
+        self.observer.event("run", {key: dumped[key] for key in keys})
+
+    def _measure(self, streams: StreamSource) -> None:
+        plan = self.plan
+        self.observer.phase("load", f"loading {plan.profile.name}")
+        fresh_target = self._build(plan)
+        self.engine = fresh_target(1).describe()
+        self.weights = str(self.engine.get("weights", "random"))
+        lab = Lab(
+            profile=plan.profile,
+            fresh_target=fresh_target,
+            streams=streams,
+            objectives=self._judged_by,
+            clock=plan.clock,
+            batching=plan.batching,
+            session_length_s=plan.length_s,
+            seed=plan.seed,
+            observer=self.observer,
+            stop=self.stop,
+            max_sessions=plan.max_sessions,
+            random_weights=self.weights == "random",
+            began_s=self._began_s,
+        )
+        if plan.sessions is not None:
+            self.points.append(PointRun(lab, self._single(plan.sessions)).run())
+            self.observer.event("point", self.points[-1].model_dump(mode="json"))
+        else:
+            self.search = Search(
+                lab, plan.gains, plan.method, soak=plan.soak, confirm_steps=plan.confirm_steps
+            )
+            self.points = self.search.points
+            self.search.run()
+
+    def _single(self, sessions: int) -> PointPlan:
+        """One N. A cache that grows is lived through from birth; a bounded one is met at every age."""
+        plan = self.plan
+        if plan.soak or plan.profile.policy_spec.kind in ("unbounded", "recycle"):
+            return PointPlan(
+                sessions, "single", ages="start", length_s=plan.length_s, settle_early=not plan.soak
+            )
+        return PointPlan(sessions, "single", max_steps=plan.confirm_steps)
+
+    # -- the report ---------------------------------------------------------------------------------------------
+
+    def report(self) -> Report:
+        """Everything known now, as a report."""
+        plan, status = self.plan, "complete"
+        if self.error is not None:
+            status = "failed"
+        elif self.stop():
+            status = "interrupted"
+        verdict = self._verdict()
+        decisive = self._decisive()
+        report = Report(
+            command="capacity",
+            status=status,  # type: ignore[arg-type]
+            verdict=verdict,
+            exit_code=exit_code_for(status, verdict, signum=self.stop.signum),  # type: ignore[arg-type]
+            clock=plan.clock,
+            started_at=self._started_at,
+            duration_s=time.perf_counter() - self._began_s,
+            argv=list(plan.argv),
+            version=__version__,
+            seed=plan.seed,
+            profile=plan.profile.model_dump(mode="json"),
+            environment=environment(),
+            weights=self.weights,
+            settings=dict(plan.settings),
+            objectives=self._objectives(decisive),
+            capacity=self._capacity(),
+            generator=self._generator(),
+            audio=self.audio,
+            engine=dict(self.engine),
+            error=self.error,
+        )
+        report.answer = answer(report, decisive)
+        return report
+
+    def _found(self) -> Found:
+        if self.search is not None:
+            return self.search.found
+        found = Found()
+        if self.points:
+            point = self.points[-1]
+            found.binding = point.binding
+            found.safe = point.sessions if point.verdict == "pass" else None
+            found.first_failing = point.sessions if point.verdict == "fail" else None
+        return found
+
+    def _verdict(self) -> Verdict | None:
+        found = self._found()
+        if not self.points:
+            return "inconclusive" if self.search is not None or self.stop() or self.error else None
+        if self.plan.sessions is not None:
+            return self.points[-1].verdict
+        if found.safe is not None and found.undecided is None:
+            return "pass"
+        if found.safe is None and found.first_failing == 1:
+            return "fail"
+        return "inconclusive"
+
+    def _decisive(self) -> Point | None:
+        """The point that the answer rests on: the confirmation at N*, or the last one judged."""
+        safe = self._found().safe
+        confirmed = [p for p in self.points if p.sessions == safe and p.verdict == "pass" and p.role != "screen"]
+        if confirmed:
+            return confirmed[0]
+        return self.points[-1] if self.points else None
+
+    def _objectives(self, decisive: Point | None) -> list[ObjectiveResult]:
+        if decisive is not None:
+            return list(decisive.objectives)
+        return [
+            ObjectiveResult(
+                objective=str(o), verdict="inconclusive", limit=o.limit, unit=o.unit, reason="not measured"
+            )
+            for o in self._judged_by
+        ]
+
+    def _capacity(self) -> Capacity:
+        found, search = self._found(), self.search
+        return Capacity(
+            safe_sessions=found.safe,
+            first_failing=found.first_failing,
+            binding=found.binding,
+            session_length_s=self.plan.length_s,
+            method="single" if self.plan.sessions is not None else self.plan.method,
+            step=found.step,
+            memory_limit_sessions=search.memory_limit if search and search.memory_known else None,
+            gains=self.plan.gains.as_dict() if search else {},
+            ramp=search.ramp_timeline if search else [],
+            points=self.points,
+        )
+
+    def _generator(self) -> Generator:
+        late = [p.generator_late_ms_p99 for p in self.points if p.generator_late_ms_p99 is not None]
+        if not late:
+            return Generator()
+        return Generator(late_ms_p99=max(late), healthy=not any(p.ended_by == "generator" for p in self.points))
+
+
+def audio_report(library: AudioLibrary) -> AudioReport:
+    """Which files were used, with what to say of them, and which were refused and why."""
+    return AudioReport(
+        files_used=[
+            AudioFile(file=clip.name, seconds=clip.seconds, notes=list(clip.notes)) for clip in library.clips
+        ],
+        files_refused=[AudioRefusal(file=r.file, reason=r.reason) for r in library.refused],
+    )
+
+

@@ -1,0 +1,68 @@
+"""The conditions that all points of one command share, and the means to make a fresh engine for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from metronome_cli.config.objectives import Objective
+from metronome_cli.config.profile import Profile
+from metronome_cli.load.clock import ClockName, make_clock
+from metronome_cli.load.driver import Batching, Driver
+from metronome_cli.load.population import Population, StreamSource
+from metronome_cli.load.turns import TurnPlan
+from metronome_cli.measure.judge import tail_share
+from metronome_cli.measure.ledger import Ledger
+from metronome_cli.run.observer import Observer
+from metronome_cli.run.stop import Stop
+from metronome_cli.targets.base import Target
+
+TargetFactory = Callable[[int], Target]  # seats -> a fresh engine
+
+
+@dataclass(slots=True)
+class Lab:
+    """One command's conditions."""
+
+    profile: Profile
+    fresh_target: TargetFactory
+    streams: StreamSource
+    objectives: Sequence[Objective]
+    clock: ClockName
+    batching: Batching
+    session_length_s: float
+    seed: int
+    observer: Observer
+    stop: Stop
+    max_sessions: int
+    confidence: float = 0.99
+    random_weights: bool = True
+    began_s: float = field(default_factory=time.perf_counter)
+    progress: tuple[float, float] = (0.0, 1.0)  # the share of the command that the present phase spans
+
+    @property
+    def deadline_ms(self) -> float:
+        return self.profile.frame.deadline_s * 1e3
+
+    @property
+    def period_s(self) -> float:
+        return self.profile.frame.period_s
+
+    def ledger(self) -> Ledger:
+        """An empty ledger that counts what the objectives ask for."""
+        limits = {o.limit for o in self.objectives if tail_share(o.metric) is not None}
+        return Ledger(self.deadline_ms, sorted(limits))
+
+    def driver(self, seats: int) -> Driver:
+        """A fresh engine with `seats` seats, nobody in them, a clock at 0 and an empty ledger."""
+        target = self.fresh_target(seats)
+        turns = self.profile.turns
+
+        def turn_plan(index: int) -> TurnPlan:
+            return TurnPlan(turns.speaking_share, turns.turn, seed=self.seed * 1_000_003 + index)
+
+        population = Population(target, self.profile, self.streams, turn_plan)
+        return Driver(
+            population, make_clock(self.clock), self.ledger(), batching=self.batching, stopped=self.stop
+        )

@@ -1,0 +1,256 @@
+"""Finds N*: a ramp under AIMD, a bracket of short looks, a confirmation on a fresh engine, and the step that fails.
+
+The ramp and the looks only say where to confirm. What is reported as safe was confirmed at the stated confidence;
+what is reported as failing was seen to fail. Each look and confirmation has an engine of its own, since a
+long-lived one ages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from metronome_cli.config.policy import PolicySpec
+from metronome_cli.control.aimd import Aimd, AimdGains
+from metronome_cli.engine.types import SlotRefused
+from metronome_cli.load.driver import Driver
+from metronome_cli.measure.confidence import steps_needed
+from metronome_cli.report.model import Binding, Point, TimelinePoint
+from metronome_cli.run.lab import Lab
+from metronome_cli.run.point import PointPlan, PointRun
+from metronome_cli.run.watch import Watch
+
+Method = Literal["ramp", "bisect"]
+LOOK_STEPS = 120
+LOOK_BAD = 1  # bad steps that a promising look may have
+GOLDEN = 0.6180339887498949
+RAMP_WINDOWS = 200
+DOWNWARD_TRIES = 6
+
+
+@dataclass(slots=True)
+class Found:
+    """Where the search stands. None where nothing is known yet."""
+
+    safe: int | None = None
+    first_failing: int | None = None
+    binding: Binding = "none"
+    step: int = 1
+    undecided: str | None = None  # why there is no answer
+
+
+class Search:
+    """One search under one lab's conditions. `points` and `ramp_timeline` grow as it goes."""
+
+    def __init__(self, lab: Lab, gains: AimdGains, method: Method, *, soak: bool, confirm_steps: int) -> None:
+        self.lab = lab
+        self.gains = gains
+        self.method: Method = method
+        self.points: list[Point] = []
+        self.ramp_timeline: list[TimelinePoint] = []
+        self.memory_limit, self.memory_known = self._memory_limit()
+        self.found = Found()
+        self._soak = soak
+        self._confirm_steps = max(confirm_steps, steps_needed(0.01, lab.confidence))
+
+    @property
+    def ceiling(self) -> int:
+        """No point in looking beyond: seats, or sessions whose caches fit at the session length."""
+        return max(1, min(self.lab.max_sessions, self.memory_limit))
+
+    def run(self) -> Found:
+        start = self._ramp() if self.method == "ramp" else self._double()
+        if self.lab.stop() or start is None:
+            return self._interrupted() if self.lab.stop() else self.found
+        self.found.step = max(1, round(0.05 * start))
+        candidate = self._bracket(start)
+        self._settle(candidate)
+        return self._interrupted() if self.lab.stop() else self.found
+
+    def _interrupted(self) -> Found:
+        if self.found.undecided is None:
+            self.found.undecided = "interrupted"
+        return self.found
+
+    def _memory_limit(self) -> tuple[int, bool]:
+        target = self.lab.fresh_target(1)
+        blocks = target.blocks_at(self.lab.session_length_s)
+        total = target.pool().total_blocks
+        return (total // blocks, True) if blocks else (self.lab.max_sessions, False)
+
+    # -- where to look ------------------------------------------------------------------------------------------
+
+    def _ramp(self) -> int | None:
+        """The largest number of sessions that the controller held in health."""
+        self.lab.progress = (0.05, 0.3)
+        gains = self.gains
+        controller = Aimd(gains, self.lab.deadline_ms)
+        driver = self.lab.driver(self.ceiling)
+        watch = Watch(self.lab, driver, "ramp", f"AIMD, target {gains.target:.0%} of the deadline")
+        healthy, sick = 0, None
+        for window in range(RAMP_WINDOWS):
+            room = self._seat(driver, min(int(controller.cap), self.ceiling))
+            watch.cap, watch.offered = controller.cap, driver.population.refused + len(driver.population)
+            driver.run_until(driver.clock.now() + gains.window_s)
+            tally, _ = watch.close_window(window / (window + 5))
+            seated = len(driver.population)
+            decision = controller.update(tally.latency.percentile(gains.quantile), tally.misses > 0, seated)
+            self.lab.observer.event(
+                "control", {"t_s": driver.clock.now(), "cap": decision.cap, "action": decision.action}
+            )
+            if self.lab.stop():
+                break
+            if decision.action == "decrease":
+                sick = seated if sick is None else min(sick, seated)
+                surplus = seated - int(controller.cap)
+                watch.shed += max(0, surplus)
+                driver.population.close_newest(surplus)
+            else:
+                healthy = max(healthy, seated)
+            if controller.decreases >= 2 or not room or seated >= self.ceiling or seated == 0:
+                break
+        self.ramp_timeline = watch.timeline
+        if sick is not None:
+            healthy = min(healthy, max(1, sick - 1))
+        return max(1, healthy)
+
+    def _seat(self, driver: Driver, wanted: int) -> bool:
+        """Open sessions up to `wanted`, each at an age of its own; False when the engine has no more room."""
+        population = driver.population
+        while len(population) < wanted:
+            age = (len(population) * GOLDEN % 1.0) * self.lab.session_length_s
+            try:
+                population.open(driver.clock.now(), age)
+            except SlotRefused:
+                population.refused += 1
+                return False
+        return True
+
+    def _double(self) -> int | None:
+        """`--method bisect`: double from one session until a look fails; the last good one."""
+        self.lab.progress = (0.05, 0.3)
+        good, count = 0, 1
+        while not self.lab.stop():
+            if not self._look(count):
+                break
+            good = count
+            if count >= self.ceiling:
+                break
+            count = min(2 * count, self.ceiling)
+        return max(1, good)
+
+    def _bracket(self, start: int) -> int:
+        """The largest promising N: strides up from `start`, then halves between good and bad."""
+        self.lab.progress = (0.3, 0.5)
+        step, good, bad = self.found.step, start, self.ceiling + 1
+        stride = step
+        while good + stride < bad and not self.lab.stop():
+            if self._look(good + stride):
+                good += stride
+                stride *= 2
+            else:
+                bad = good + stride
+        if bad > self.ceiling and good < self.ceiling and not self.lab.stop():
+            if self._look(self.ceiling):
+                return self.ceiling
+            bad = self.ceiling
+        while bad - good > step and not self.lab.stop():
+            middle = (good + bad) // 2
+            if self._look(middle):
+                good = middle
+            else:
+                bad = middle
+        return good
+
+    def _look(self, sessions: int) -> bool:
+        """A short look at one N: promising unless it fails or shows more than one bad step."""
+        point = self._run(PointPlan(sessions, "screen", max_steps=LOOK_STEPS))
+        return point.verdict != "fail" and point.missed_steps <= LOOK_BAD
+
+    # -- what is so ---------------------------------------------------------------------------------------------
+
+    def _settle(self, candidate: int) -> None:
+        """Confirm the candidate, stepping down while it does not hold; then show that the next step fails."""
+        found, step = self.found, self.found.step
+        self.lab.progress = (0.5, 0.9)
+        for _ in range(DOWNWARD_TRIES):
+            point = self._confirm(candidate)
+            if self.lab.stop():
+                return
+            if point.verdict == "pass":
+                found.safe = candidate
+                break
+            if point.verdict == "fail":
+                found.first_failing, found.binding = candidate, point.binding
+            else:
+                found.undecided = point.reason
+            if candidate == 1:
+                break
+            candidate = max(1, candidate - step)
+        if found.safe is None:
+            return
+        found.undecided = None
+        self.lab.progress = (0.9, 1.0)
+        self._show_the_next_fails()
+
+    def _confirm(self, sessions: int) -> Point:
+        """The judged run at one N; for a cache that grows, also the last stretch of every session's life."""
+        if self._soak:
+            plan = PointPlan(
+                sessions, "soak", ages="start", length_s=self.lab.session_length_s, settle_early=False
+            )
+            return self._run(plan)
+        point = self._run(PointPlan(sessions, "confirm", max_steps=self._confirm_steps))
+        if point.verdict == "pass" and self._grows and not self.lab.stop():
+            point = self._run(PointPlan(sessions, "memory", ages="end", max_steps=self._confirm_steps))
+        return point
+
+    @property
+    def _grows(self) -> bool:
+        return PolicySpec.parse(self.lab.profile.policy).kind in ("unbounded", "recycle")
+
+    def _show_the_next_fails(self) -> None:
+        found = self.found
+        assert found.safe is not None
+        while not self.lab.stop():
+            if found.first_failing is not None and found.first_failing - found.safe <= found.step:
+                return
+            following = found.safe + found.step
+            if self.memory_known and following > self.memory_limit:
+                self._show_memory_fails(self.memory_limit + 1)
+                return
+            if following > self.lab.max_sessions:
+                found.binding = "slots"
+                return
+            point = self._run(PointPlan(following, "next", max_steps=self._confirm_steps))
+            if point.verdict == "fail":
+                found.first_failing, found.binding = following, point.binding
+                return
+            if point.verdict == "inconclusive":
+                found.step *= 2
+                if found.step > 4 * max(1, round(0.05 * found.safe)):
+                    found.undecided = f"{following} sessions neither hold nor fail: {point.reason}"
+                    return
+            else:
+                found.safe = following
+
+    def _show_memory_fails(self, sessions: int) -> None:
+        """One session more than memory holds, lived through to the session length."""
+        found = self.found
+        ages: Literal["end", "spread"] = "end" if self._grows else "spread"
+        tail = 20 * self.lab.period_s
+        plan = PointPlan(sessions, "memory", ages=ages, length_s=tail + self.lab.session_length_s * 0.02)
+        point = self._run(plan)
+        if point.verdict == "fail":
+            found.first_failing, found.binding = sessions, point.binding
+        else:
+            found.binding = "memory"
+            found.undecided = f"memory was computed to hold {sessions - 1} sessions, but {sessions} did not fail"
+
+    def _run(self, plan: PointPlan) -> Point:
+        point = PointRun(self.lab, plan).run()
+        self.points.append(point)
+        self.lab.observer.event("point", point.model_dump(mode="json"))
+        return point
+
+

@@ -1,0 +1,87 @@
+"""Turns a driver's state into what observers see: snapshots and timeline windows."""
+
+from __future__ import annotations
+
+import time
+
+from metronome_cli.load.driver import Driver
+from metronome_cli.measure.ledger import Tally
+from metronome_cli.report.model import TimelinePoint
+from metronome_cli.run.lab import Lab
+from metronome_cli.run.observer import Snapshot
+
+
+class Watch:
+    """Follows one driver through one phase; closes windows and shows them."""
+
+    def __init__(self, lab: Lab, driver: Driver, phase: str, detail: str) -> None:
+        self.lab = lab
+        self.driver = driver
+        self.timeline: list[TimelinePoint] = []
+        self.cap: float | None = None
+        self.offered = 0
+        self.shed = 0
+        self.verdict: str | None = None
+        self._phase = phase
+        self._detail = detail
+        lab.observer.phase(phase, detail)
+
+    def close_window(self, done: float | None = None) -> tuple[Tally, TimelinePoint]:
+        """End the window: its tally, its line in the timeline; `done` is this phase's share done, 0..1."""
+        tally = self.driver.ledger.close_window()
+        point = self._timeline_point(tally)
+        self.timeline.append(point)
+        self.lab.observer.event("window", {"phase": self._phase, **point.model_dump()})
+        self.lab.observer.snapshot(self._snapshot(tally, point, done))
+        return tally, point
+
+    def _timeline_point(self, tally: Tally) -> TimelinePoint:
+        pool = self.driver.population.target.pool()
+        return TimelinePoint(
+            t_s=self.driver.clock.now(),
+            occupancy=pool.occupancy,
+            running=pool.running,
+            waiting=pool.waiting,
+            sessions=len(self.driver.population),
+            cap=self.cap,
+            p50_ms=tally.latency.percentile(0.5),
+            p99_ms=tally.latency.percentile(0.99),
+            max_ms=tally.latency.max_ms,
+            frames=tally.frames,
+            misses=tally.misses,
+            empty_frames=tally.empty_frames,
+            shed=self.shed,
+        )
+
+    def _snapshot(self, tally: Tally, point: TimelinePoint, done: float | None) -> Snapshot:
+        lab, total = self.lab, self.driver.ledger.total
+        elapsed = time.perf_counter() - lab.began_s
+        progress = None if done is None else lab.progress[0] + min(1.0, done) * (lab.progress[1] - lab.progress[0])
+        return Snapshot(
+            phase=self._phase,
+            detail=self._detail,
+            elapsed_s=elapsed,
+            run_s=point.t_s,
+            clock=lab.clock,
+            progress=progress,
+            eta_s=elapsed * (1 - progress) / progress if progress else None,
+            offered=max(self.offered, point.sessions),
+            admitted=point.sessions,
+            shed=self.shed,
+            running=point.running,
+            waiting=point.waiting,
+            cap=self.cap,
+            deadline_ms=lab.deadline_ms,
+            p50_ms=point.p50_ms,
+            p99_ms=point.p99_ms,
+            max_ms=point.max_ms,
+            misses=total.misses,
+            empty_frames=total.empty_frames,
+            frames=total.frames,
+            steps=total.steps,
+            occupancy=point.occupancy,
+            stages_ms=tally.stages_ms(),
+            recent=tuple(self.driver.ledger.recent),
+            verdict=self.verdict,
+            random_weights=lab.random_weights,
+        )

@@ -1,0 +1,90 @@
+"""A target without a model: states its step times, fills a pool by the rules, fails on request.
+
+For trying drivers and controllers on the virtual clock, deterministically. Nothing it reports is a measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.engine.types import FrameInput, FrameOutcome, PoolState, SlotRefused, StepResult
+
+
+class FakeTarget:
+    """Step time = `step_s(batch)`; each session holds blocks as its policy says; exhaustion is `stall`."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        seats: int,
+        step_s: Callable[[int], float],
+        *,
+        before_step: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._profile = profile
+        self._seats = seats
+        self._step_s = step_s
+        self._before_step = before_step  # may raise, for tests of faults
+        self._steps = 0
+        self._tokens: dict[int, float] = {}
+        self._waiting: set[int] = set()
+        self._next_slot = 0
+        pool = profile.pool
+        assert pool is not None
+        self._block_tokens = pool.block_tokens
+        self._total = pool.block_count(profile.shape.kv_bytes_per_token)
+
+    def open(self, age_s: float = 0.0) -> int:
+        if len(self._tokens) >= self._seats:
+            raise SlotRefused("slots", f"all {self._seats} seats are taken")
+        tokens = self._tokens_at(age_s)
+        if self._used() + self._blocks(tokens) > self._total:
+            raise SlotRefused("memory", "no room in the pool")
+        slot = self._next_slot
+        self._next_slot += 1
+        self._tokens[slot] = tokens
+        return slot
+
+    def step(self, frames: Sequence[FrameInput]) -> StepResult:
+        self._steps += 1
+        self._before_step(self._steps)
+        outcomes = [self._serve(frame) for frame in frames]
+        seconds = self._step_s(len(frames))
+        return StepResult(outcomes, {"decode": seconds}, self.pool(), compute_s=seconds)
+
+    def _serve(self, frame: FrameInput) -> FrameOutcome:
+        before = self._tokens[frame.slot]
+        after = before + self._profile.tokens.into + frame.tokens_out
+        if self._used() + self._blocks(after) - self._blocks(before) > self._total:
+            self._waiting.add(frame.slot)
+            return FrameOutcome(frame.slot, frame.tokens_out, 0, waiting=True)
+        self._waiting.discard(frame.slot)
+        self._tokens[frame.slot] = after
+        return FrameOutcome(frame.slot, frame.tokens_out, frame.tokens_out)
+
+    def close(self, slot: int) -> None:
+        del self._tokens[slot]
+        self._waiting.discard(slot)
+
+    def pool(self) -> PoolState:
+        waiting = len(self._waiting)
+        return PoolState(self._used(), self._total, len(self._tokens) - waiting, waiting)
+
+    def blocks_at(self, age_s: float) -> int:
+        return self._blocks(self._tokens_at(age_s))
+
+    def describe(self) -> dict[str, Any]:
+        return {"device": "none", "weights": "none"}
+
+    def _tokens_at(self, age_s: float) -> float:
+        return age_s / self._profile.frame.period_s * self._profile.mean_tokens_per_frame
+
+    def _blocks(self, tokens: float) -> int:
+        resident = self._profile.policy_spec.resident_tokens(math.ceil(tokens))
+        return math.ceil(resident / self._block_tokens)
+
+    def _used(self) -> int:
+        return sum(self._blocks(tokens) for tokens in self._tokens.values())
