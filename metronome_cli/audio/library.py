@@ -1,0 +1,126 @@
+"""The speech of a run: every file the user named, read, judged and brought to one rate.
+
+A file is *used*; used *and something is said of it* (`Clip.notes`); or *refused* with a reason (`Refusal`),
+and the run goes on with what is left. `findings.py` holds the rules.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from metronome_cli.audio.containers import read_header
+from metronome_cli.audio.decode import DecodeError
+from metronome_cli.audio.findings import read_sound
+from metronome_cli.audio.resample import resample
+from metronome_cli.audio.scan import READABLE, Found, kind_problem, open_file, printable, scan, why_unreadable
+from metronome_cli.config.data import data_dir
+from metronome_cli.engine.types import Audio
+from metronome_cli.errors import NoAudioError
+
+MAX_LIBRARY_S = 3600.0  # 230 MB at 16 kHz; more speech adds nothing to a run
+_NAMED_REASONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """One file in use. samples: [n] float32, mono, within full scale, at the library's rate."""
+
+    name: str
+    samples: Audio = field(repr=False)
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One file left out, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AudioLibrary:
+    """At least one clip; all at `sample_rate` Hz."""
+
+    sample_rate: int
+    clips: tuple[Clip, ...]
+    refused: tuple[Refusal, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return sum(clip.seconds for clip in self.clips)
+
+
+def sample_paths() -> tuple[Path, ...]:
+    """The speech that ships with the program."""
+    return (data_dir("sample_audio"),)
+
+
+def load_library(paths: Sequence[Path], sample_rate: int) -> AudioLibrary:
+    """Read files, and directories of them, to mono at `sample_rate`.
+
+    At most 10 minutes of a file and an hour in all are kept. Raises UsageError for a path that does not
+    exist and NoAudioError when no file is usable.
+    """
+    clips: list[Clip] = []
+    refused: list[Refusal] = []
+    unread, seconds = 0, 0.0
+    for found in scan(paths):
+        if seconds >= MAX_LIBRARY_S:
+            unread += 1
+            continue
+        outcome = _load(found, sample_rate)
+        if isinstance(outcome, Clip):
+            clips.append(outcome)
+            seconds += outcome.seconds
+        else:
+            refused.append(outcome)
+    if unread:
+        refused.append(
+            Refusal(f"{unread:,} more", f"not read: {MAX_LIBRARY_S / 60:.0f} min of speech are enough")
+        )
+    if not clips:
+        raise _nothing_left(paths, refused)
+    return AudioLibrary(sample_rate, tuple(clips), tuple(refused))
+
+
+def _load(found: Found, sample_rate: int) -> Clip | Refusal:
+    if found.problem is not None:
+        return Refusal(found.name, found.problem)
+    try:
+        fd = open_file(found.path)
+    except OSError as error:
+        return Refusal(found.name, why_unreadable(error))
+    try:
+        return _read(fd, found, sample_rate)
+    except DecodeError as error:
+        return Refusal(found.name, str(error))
+    except OSError as error:
+        return Refusal(found.name, why_unreadable(error))
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int, found: Found, sample_rate: int) -> Clip | Refusal:
+    status = os.fstat(fd)  # of what was opened, which need not be what was looked at before
+    problem = kind_problem(status.st_mode) or ("an empty file" if status.st_size == 0 else None)
+    if problem is not None:
+        return Refusal(found.name, problem)
+    samples, rate, notes = read_sound(fd, read_header(fd))
+    samples = resample(samples, rate, sample_rate)
+    return Clip(found.name, samples, len(samples) / sample_rate, notes)
+
+
+def _nothing_left(paths: Sequence[Path], refused: Iterable[Refusal]) -> NoAudioError:
+    reasons = [f"{refusal.file}: {refusal.reason}" for refusal in refused]
+    where = ", ".join(printable(path) for path in paths)
+    hint = f"formats that are read: {', '.join(READABLE)}"
+    if not reasons:
+        return NoAudioError(f"no audio files in {where}", hint=hint)
+    more = len(reasons) - _NAMED_REASONS
+    named = "; ".join(reasons[:_NAMED_REASONS]) + (f"; and {more} more" if more > 0 else "")
+    return NoAudioError(f"no usable audio: {named}", hint=hint)
