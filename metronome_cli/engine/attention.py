@@ -1,0 +1,82 @@
+"""Paged attention: write new keys and values into their rows, gather the resident blocks, attend.
+
+The query heads that share a KV head are stacked as query rows, so one batched product serves a whole batch:
+[kv_heads x batch, group x tokens, dim] against [kv_heads x batch, keys, dim].
+
+Rolling sinks. A sink key must seem to follow the window at a constant distance. Turning key p forward by the
+shift equals turning the query back by it (rotations compose), so the pool keeps the key where it is, nothing
+is re-rounded as the session ages, and a second, turned query scores the sink rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metronome_cli.engine.plan import StepPlan
+from metronome_cli.engine.pool import BlockPool
+from metronome_cli.engine.rotary import rotate
+
+
+class PagedAttention:
+    """Attention of `heads` query heads over a pool; `scale` multiplies the scores."""
+
+    def __init__(self, pool: BlockPool, heads: int, scale: float) -> None:
+        if heads % pool.kv_heads:
+            raise ValueError(f"{heads} query heads cannot share {pool.kv_heads} KV heads")
+        self.pool = pool
+        self.group = heads // pool.kv_heads
+        self.scale = scale
+        data = pool.data
+        layers, _, kv_heads, blocks, block_tokens, dim = data.shape
+        # one view a layer: token rows to write, block rows to gather
+        self._rows = [data[layer].view(2, kv_heads, blocks * block_tokens, dim) for layer in range(layers)]
+        self._blocks = [
+            data[layer].view(2 * kv_heads * blocks, block_tokens * dim) for layer in range(layers)
+        ]
+        self._scratch = data.new_empty(0)
+
+    def write(self, layer: int, keys: Tensor, values: Tensor, plan: StepPlan) -> None:
+        """keys, values: [B T, kv_heads, dim], rotated already."""
+        rows = self._rows[layer]
+        rows[0].index_copy_(1, plan.write_rows, keys.transpose(0, 1))
+        rows[1].index_copy_(1, plan.write_rows, values.transpose(0, 1))
+
+    def attend(self, layer: int, queries: Tensor, plan: StepPlan) -> Tensor:
+        """queries: [B T, heads, dim], rotated -> [B T, heads x dim]."""
+        keys, values = self._gather(layer, plan)
+        q = self._stack(queries, plan)
+        scores = torch.baddbmm(plan.bias, q, keys.transpose(1, 2), alpha=self.scale)
+        if plan.turn is not None:
+            turned = self._stack(rotate(queries, *plan.turn), plan)
+            sinks = slice(0, plan.sinks)
+            scores[:, :, sinks] = torch.baddbmm(
+                plan.bias[:, :, sinks], turned, keys[:, sinks].transpose(1, 2), alpha=self.scale
+            )
+        weights = torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
+        return self._unstack(torch.bmm(weights, values), plan)
+
+    def _gather(self, layer: int, plan: StepPlan) -> tuple[Tensor, Tensor]:
+        """Keys and values of the resident blocks: [kv_heads x B, K, dim] each, in a buffer that is used
+        again.
+        """
+        pool = self.pool
+        width = pool.block_tokens * pool.head_dim
+        size = plan.gather_rows.shape[0] * width
+        if self._scratch.numel() < size:
+            self._scratch = pool.data.new_empty(size)
+        out = self._scratch[:size].view(-1, width)
+        torch.index_select(self._blocks[layer], 0, plan.gather_rows, out=out)
+        keys, values = out.view(2, pool.kv_heads * plan.batch, -1, pool.head_dim).unbind(0)
+        return keys, values
+
+    def _stack(self, queries: Tensor, plan: StepPlan) -> Tensor:
+        """[B T, heads, dim] -> [kv_heads x B, group x T, dim]."""
+        shape = (plan.batch, plan.tokens, self.pool.kv_heads, self.group, queries.shape[-1])
+        q = queries.view(shape).permute(2, 0, 3, 1, 4)
+        return q.reshape(shape[2] * shape[0], self.group * plan.tokens, shape[4])
+
+    def _unstack(self, rows: Tensor, plan: StepPlan) -> Tensor:
+        """[kv_heads x B, group x T, dim] -> [B T, heads x dim]."""
+        shape = (self.pool.kv_heads, plan.batch, self.group, plan.tokens, rows.shape[-1])
+        return rows.view(shape).permute(1, 3, 0, 2, 4).reshape(plan.batch * plan.tokens, -1)

@@ -1,0 +1,306 @@
+"""A decoder on a KV pool: tables, policy and layers tied together for a model to drive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from metronome_cli.config.policy import PolicySpec, SinkPositions
+from metronome_cli.engine.inputs import InputLog
+from metronome_cli.engine.plan import Planner, Reach, StepPlan
+from metronome_cli.engine.pool import BlockPool, PoolExhausted
+from metronome_cli.engine.residency import EVERYTHING, Recycle, residency
+from metronome_cli.engine.rotary import Rotary
+from metronome_cli.engine.table import BlockTable
+from metronome_cli.errors import EngineError
+
+REBUILD_CHUNK = 256  # tokens of one slot that a recomputation runs at once
+FILL_STD = 0.5  # of the random keys and values of a slot opened at an age
+
+
+class Layers(Protocol):
+    """A way through the layers: `engine.fast.FastLayers` or `engine.general.GeneralLayers`."""
+
+    name: str
+    hidden_size: int
+    rotary: Rotary
+    native_window: int | None
+    group: int  # query heads a KV head
+
+    def run(self, embeds: Tensor, plan: StepPlan) -> Tensor:
+        """[B, T, hidden] -> the final-normed hidden state of each row's last valid token, [B, hidden]."""
+
+
+class PagedStack:
+    """Implements `models.base.Stack`. Slots are numbers that the caller chooses.
+
+    `context`: positions that the model was made for; `passes_context` compares with it. `chunk`: tokens that
+    one forward brings at most (a ring keeps room for them). `keep_inputs`: remember input embeddings, so that
+    an evicted slot can be restored; `recycle` does so in any case.
+    """
+
+    def __init__(
+        self,
+        layers: Layers,
+        pool: BlockPool,
+        policy: PolicySpec,
+        *,
+        sink_positions: SinkPositions = "rolling",
+        context: int | None = None,
+        chunk: int = 1,
+        keep_inputs: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.layers = layers
+        self.pool = pool
+        self.spec = policy
+        self.policy = residency(policy, block_tokens=pool.block_tokens, chunk=chunk)
+        native = EVERYTHING if layers.native_window is None else layers.native_window - 1
+        self.reach = Reach(
+            self.policy.sinks, min(self.policy.window, native), rolling=sink_positions == "rolling"
+        )
+        self._planner = Planner(pool, layers.group, layers.rotary, self.reach)
+        self.context = context
+        self.hidden_size = layers.hidden_size
+        self.device = pool.data.device
+        self.dtype = pool.data.dtype
+        self.keep_inputs = keep_inputs or isinstance(self.policy, Recycle)
+        self._seed = seed
+        self._tables: dict[int, BlockTable] = {}
+        self._inputs: dict[int, InputLog] = {}
+        self._pending: dict[int, list[tuple[int, int]]] = {}  # ranges of positions to recompute
+        self._fill: Tensor | None = None
+
+    # -- seats --
+
+    def open(self, slot: int, age: int = 0) -> None:
+        """Give a slot a table, as if it had lived `age` tokens: its resident blocks hold random keys and
+        values.
+
+        Raises PoolExhausted, leaving nothing behind, when its blocks are not free.
+        """
+        if slot in self._tables:
+            raise ValueError(f"slot {slot} is open already")
+        table = BlockTable(self.pool.block_tokens)
+        table.length = self._cached_length(age)
+        table.base = age - table.length
+        starts = self.policy.layout(table.length, table.block_tokens)
+        blocks = self.pool.allocate(len(starts))
+        self._lay(table, starts, blocks)
+        if age:
+            self._fill_blocks(blocks)
+        self._tables[slot] = table
+        if self.keep_inputs:
+            self._inputs[slot] = self._new_log(slot, age)
+
+    def close(self, slot: int) -> None:
+        """Free a slot's blocks at once and forget it."""
+        self.pool.free(self._tables.pop(slot).clear())
+        self._inputs.pop(slot, None)
+        self._pending.pop(slot, None)
+
+    def evict(self, slot: int) -> None:
+        """Take all blocks from a slot that stays open; `restore` brings it back."""
+        if not self.keep_inputs:
+            raise RuntimeError("an evicted slot could not be restored: inputs are not kept")
+        self.pool.free(self._tables[slot].clear())
+        self._pending.pop(slot, None)
+
+    def restore(self, slot: int, new: int) -> bool:
+        """Give an evicted slot the blocks that its policy holds, and `new` tokens' room; False if not free.
+
+        Its resident tokens are recomputed from their inputs by `rebuild`, at their own positions.
+        """
+        table = self._tables[slot]
+        starts = self.policy.layout(table.length, table.block_tokens)
+        covered = (
+            starts[-1] + table.block_tokens if starts else table.length - table.length % table.block_tokens
+        )
+        grow = 0 if table.cycle else max(0, -(-(table.length + new - covered) // table.block_tokens))
+        if len(starts) + grow > self.pool.free_blocks:
+            return False
+        self._lay(table, starts, self.pool.allocate(len(starts)))
+        if starts:
+            table.first = starts[0]
+            self._pending[slot] = _ranges(starts, table.block_tokens, table.length)
+        return self.reserve(slot, new)
+
+    # -- room --
+
+    def reserve(self, slot: int, new: int) -> bool:
+        """Room for `new` more tokens. Frees what the policy lets go first; False when too few blocks are
+        free.
+        """
+        table = self._tables[slot]
+        if isinstance(self.policy, Recycle) and self.policy.restarts(table, new):
+            if not self._restart(slot, table, self.policy.horizon, new):
+                return False
+        else:
+            self.pool.free(self.policy.release(table))
+        try:
+            blocks = self.pool.allocate(self.policy.wanted(table, new))
+        except PoolExhausted:
+            return False
+        for block in blocks:
+            table.append(block, table.next_start())
+        return True
+
+    @property
+    def owes(self) -> bool:
+        """Whether `rebuild` has something to do."""
+        return bool(self._pending)
+
+    def rebuild(self) -> int:
+        """Recompute what restarts and restorations left to do; the tokens recomputed."""
+        done = 0
+        for slot in list(self._pending):
+            table, log = self._tables[slot], self._inputs[slot]
+            ranges = self._pending.pop(slot)
+            for start, stop in ranges:
+                for at in range(start, stop, REBUILD_CHUNK):
+                    upto = min(stop, at + REBUILD_CHUNK)
+                    table.length = at
+                    self._append([slot], self._past(log, table, at, upto), [upto - at])
+                    done += upto - at
+        return done
+
+    def passes_context(self, slot: int, new: int) -> bool:
+        """Whether `new` more tokens would make a query attend a key farther back than the model's context.
+
+        Where distances stay bounded (rolling sinks, no sinks, a ring) a session of any age is within it.
+        """
+        if self.context is None:
+            return False
+        newest = self._tables[slot].length + self._owed(slot) + new - 1
+        bounded = self.reach.rolling or self.reach.sinks == 0
+        farthest = min(newest, self.reach.window + self.reach.sinks) if bounded else newest
+        return farthest >= self.context
+
+    # -- the model's side --
+
+    def forward(self, slots: Sequence[int], embeds: Tensor, counts: Sequence[int]) -> Tensor:
+        """Append tokens to slots: embeds [B, T, hidden], row b valid up to counts[b] -> [B, hidden], the
+        final-normed hidden state of each row's last valid token. Raises IndexError where no room was
+        reserved.
+        """
+        if self._pending:
+            self.rebuild()
+        hidden = self._in_chunks(slots, embeds, counts)
+        if self.keep_inputs:
+            for row, slot in enumerate(slots):
+                self._inputs[slot].append(embeds[row, : counts[row]])
+        return hidden
+
+    def length(self, slot: int) -> int:
+        """Tokens the slot has seen, resident or not."""
+        return self._tables[slot].seen + self._owed(slot)
+
+    def blocks_held(self, slot: int) -> int:
+        return self._tables[slot].count
+
+    def blocks_at(self, tokens: int) -> int:
+        """Blocks that a session holds when it has seen `tokens`, for planning memory."""
+        return len(self.policy.layout(self._cached_length(tokens), self.pool.block_tokens))
+
+    def describe(self) -> dict[str, Any]:
+        """Path through the layers, device, dtype, pool and policy."""
+        return {
+            "path": self.layers.name,
+            "device": str(self.device),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "policy": str(self.spec),
+            "sink_positions": "rolling" if self.reach.rolling else "absolute",
+            "pool_blocks": self.pool.total,
+            "block_tokens": self.pool.block_tokens,
+            "pool_bytes": self.pool.block_bytes * self.pool.total,
+        }
+
+    # -- inside --
+
+    def _in_chunks(self, slots: Sequence[int], embeds: Tensor, counts: Sequence[int]) -> Tensor:
+        step, tokens = self.policy.max_chunk, embeds.shape[1]
+        if tokens <= step:
+            return self._append(slots, embeds, counts)
+        hidden = embeds.new_zeros(len(slots), self.hidden_size)
+        for at in range(0, tokens, step):
+            rows = [row for row, count in enumerate(counts) if count > at]
+            part = [min(counts[row] - at, step) for row in rows]
+            piece = embeds[rows, at : at + max(part)]
+            hidden[rows] = self._append([slots[row] for row in rows], piece, part)
+        return hidden
+
+    @torch.inference_mode()
+    def _append(self, slots: Sequence[int], embeds: Tensor, counts: Sequence[int]) -> Tensor:
+        tables = [self._tables[slot] for slot in slots]
+        for table, count in zip(tables, counts, strict=True):
+            table.turn(count)
+        plan = self._planner.plan(tables, counts, embeds.shape[1])
+        hidden = self.layers.run(embeds, plan)
+        if not torch.isfinite(hidden).all():
+            raise EngineError("a hidden state is not finite")
+        for table, count in zip(tables, counts, strict=True):
+            table.length += count
+        return hidden
+
+    def _restart(self, slot: int, table: BlockTable, horizon: int, new: int) -> bool:
+        """Begin again at position 0 with the newest `horizon` tokens, to be recomputed."""
+        needed = -(-(horizon + new) // table.block_tokens)
+        if needed > self.pool.free_blocks + table.count:
+            return False
+        self.pool.free(table.clear())
+        table.base += table.length - horizon
+        table.length = 0
+        starts = self.policy.layout(horizon, table.block_tokens)
+        self._lay(table, starts, self.pool.allocate(len(starts)))
+        self._pending[slot] = [(0, horizon)]
+        for block in self.pool.allocate(needed - len(starts)):
+            table.append(block, table.next_start())
+        return True
+
+    def _owed(self, slot: int) -> int:
+        ranges = self._pending.get(slot)
+        return ranges[-1][1] - self._tables[slot].length if ranges else 0
+
+    def _lay(self, table: BlockTable, starts: Sequence[int], blocks: Sequence[int]) -> None:
+        for start, block in zip(starts, blocks, strict=True):
+            table.append(block, start)
+        if self.spec.kind == "ring":
+            table.cycle = table.count * table.block_tokens
+
+    def _cached_length(self, seen: int) -> int:
+        return self.policy.restarted_length(seen) if isinstance(self.policy, Recycle) else seen
+
+    def _new_log(self, slot: int, age: int) -> InputLog:
+        size = self.pool.block_tokens
+        head = -(-self.policy.sinks // size) * size
+        if isinstance(self.policy, Recycle):
+            tail = 2 * self.policy.horizon
+        elif self.policy.window >= EVERYTHING:
+            tail = EVERYTHING
+        else:
+            tail = self.policy.window + 2 * size + (self.policy.max_chunk if self.spec.kind == "ring" else 0)
+        return InputLog(self.hidden_size, head=head, tail=tail, born=age, seed=self._seed + 7919 * slot)
+
+    def _past(self, log: InputLog, table: BlockTable, start: int, stop: int) -> Tensor:
+        like = torch.empty(0, dtype=self.dtype, device=self.device)
+        return log.rows(table.base + start, table.base + stop, like).unsqueeze(0)
+
+    def _fill_blocks(self, blocks: Iterable[int]) -> None:
+        data = self.pool.data
+        if self._fill is None:
+            generator = torch.Generator().manual_seed(self._seed)
+            shape = (*data.shape[:3], *data.shape[4:])
+            self._fill = torch.randn(shape, generator=generator).mul_(FILL_STD).to(data)
+        for block in blocks:
+            data[:, :, :, block] = self._fill
+
+
+def _ranges(starts: Sequence[int], block_tokens: int, length: int) -> list[tuple[int, int]]:
+    """Runs of positions that blocks cover: starts [0, 16, 64], size 16, length 70 -> [(0, 32), (64, 70)]."""
+    breaks = [i + 1 for i, (a, b) in enumerate(pairwise(starts)) if b != a + block_tokens]
+    runs = [starts[a:b] for a, b in pairwise([0, *breaks, len(starts)])]
+    return [(run[0], min(length, run[-1] + block_tokens)) for run in runs if run and run[0] < length]
