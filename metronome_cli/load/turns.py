@@ -42,7 +42,7 @@ class TurnProcess:
 
     @property
     def relaxation_per_s(self) -> float:
-        """theta = 1/turn_s + 1/listen_s: the state's covariance at lag h is share (1 - share) e^(-theta h)."""
+        """theta = 1/turn_s + 1/listen_s: the state has covariance share (1 - share) e^(-theta h) at lag h."""
         return 1 / (self.turn_s * (1 - self.share)) if self.varies else math.inf
 
 

@@ -1,0 +1,140 @@
+"""What one session holds of one store of cache blocks, as frames go by.
+
+After k frames, S of them spoken, a session has seen
+
+    T(k, S) = head + floor(k into + (k - S) listening + S speaking)
+
+positions; the policy says how many of them stay resident, and blocks round that up. The law of S
+(forecast/speech.py) makes the law of the blocks: rounding and randomness are both exact, nothing is
+linearised.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from metronome_cli.config.policy import PolicySpec
+from metronome_cli.forecast.speech import Reals, spoken_law
+from metronome_cli.load.turns import TurnProcess
+
+UNBOUNDED = PolicySpec("unbounded")
+_EPS = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A law on whole numbers: P(low + i) = weights[i]."""
+
+    low: int
+    weights: Reals
+
+    @property
+    def mean(self) -> float:
+        return self.low + float(np.arange(len(self.weights)) @ self.weights)
+
+    @property
+    def variance(self) -> float:
+        steps = np.arange(len(self.weights))
+        return max(0.0, float(steps**2 @ self.weights) - float(steps @ self.weights) ** 2)
+
+    def above(self, value: float) -> float:
+        """P(X > value)."""
+        first = math.floor(value) + 1 - self.low
+        return float(self.weights[max(0, first) :].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One session in one store. Rates are positions a frame; `head` positions are there at the start."""
+
+    process: TurnProcess
+    period_s: float
+    into: float = 0.0
+    listening: float = 0.0
+    speaking: float = 0.0
+    head: float = 0.0
+    block_tokens: int = 1
+    policy: PolicySpec = UNBOUNDED
+    _laws: dict[int, Law] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def mean_per_frame(self) -> float:
+        """Positions a frame in the long run."""
+        share = self.process.share
+        return self.into + share * self.speaking + (1 - share) * self.listening
+
+    @property
+    def per_second(self) -> float:
+        """Positions a second in the long run."""
+        return self.mean_per_frame / self.period_s
+
+    @property
+    def least_per_frame(self) -> float:
+        """Positions a frame when it grows slowest."""
+        return self.into + min(self.listening, self.speaking)
+
+    @property
+    def most_per_frame(self) -> float:
+        """Positions a frame when it grows fastest."""
+        return self.into + max(self.listening, self.speaking)
+
+    def blocks_at_most(self) -> int | None:
+        """Blocks that a session never exceeds; None when it grows without end."""
+        policy, size = self.policy, self.block_tokens
+        if policy.kind == "unbounded":
+            return None
+        if policy.kind == "ring":  # reserved at once, with room for one forward pass beside the window
+            return -(-(policy.window + max(1, math.ceil(self.into)) - 1) // size)
+        if policy.kind == "recycle":
+            return -(-2 * policy.window // size)
+        return window_blocks(policy.window, policy.sinks, math.ceil(self.most_per_frame), size)
+
+    def law(self, frames: int) -> Law:
+        """Blocks held after that many frames."""
+        known = self._laws.get(frames)
+        if known is None:
+            known = self._laws[frames] = self._law(frames)
+        return known
+
+    def positions_law(self, frames: int) -> Law:
+        """Positions seen after that many frames, resident or not."""
+        low, weights = spoken_law(self.process, self.period_s, frames)
+        return _collect(self._positions(frames, low + np.arange(len(weights), dtype=np.float64)), weights)
+
+    def _law(self, frames: int) -> Law:
+        if self.listening == self.speaking:
+            return Law(int(self._blocks(self._positions(frames, np.zeros(1)))[0]), np.ones(1))
+        low, weights = spoken_law(self.process, self.period_s, frames)
+        spoken = low + np.arange(len(weights), dtype=np.float64)
+        return _collect(self._blocks(self._positions(frames, spoken)), weights)
+
+    def _positions(self, frames: int, spoken: Reals) -> Reals:
+        added = frames * (self.into + self.listening) + spoken * (self.speaking - self.listening)
+        seen: Reals = self.head + np.floor(added + _EPS)
+        return seen
+
+    def _blocks(self, positions: Reals) -> Reals:
+        blocks: Reals = np.ceil(positions / self.block_tokens - _EPS)
+        most = self.blocks_at_most()
+        if most is None:
+            return blocks
+        return np.full_like(blocks, most) if self.policy.kind == "ring" else np.minimum(blocks, most)
+
+
+def window_blocks(window: int, sinks: int, frame: int, block_tokens: int) -> int:
+    """Most blocks that window(W, S) holds while a frame of `frame` positions is served.
+
+    Sinks fill whole blocks of their own. The frame's first query looks back W, its last position is frame - 1
+    later, and the W + frame positions between them may begin anywhere in a block.
+    """
+    return -(-sinks // block_tokens) + 1 + -(-(window + frame - 1) // block_tokens)
+
+
+def _collect(values: Reals, weights: Reals) -> Law:
+    """The law of `values`, which need not be in order or distinct."""
+    whole = np.rint(values).astype(np.int64)
+    low = int(whole.min())
+    return Law(low, np.bincount(whole - low, weights=weights).astype(np.float64))
