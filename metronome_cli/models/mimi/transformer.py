@@ -1,0 +1,138 @@
+"""The codec's transformers, at the inner rate, each session with a ring of keys and values.
+
+A query at position p attends [p - context + 1, p]. A frame brings `stride` positions at once, and all of them
+are written before the first is asked for, so the ring holds context + stride - 1 positions: with `context`
+alone the first query of each frame would lose its oldest key once the ring is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from metronome_cli.engine.linear import Projection
+from metronome_cli.models.mimi.shape import MimiShape
+from metronome_cli.models.mimi.state import SlotRows
+from metronome_cli.models.source import WeightSource
+
+_NORM_EPS = 1e-5
+_RANDOM_SCALE = 0.01  # of a branch, as training starts from
+
+
+class CodecLayer:
+    """Pre-norm attention and a GELU perceptron, each scaled before it joins the residual."""
+
+    def __init__(self, weights: WeightSource, name: str, shape: MimiShape) -> None:
+        dim, mlp = shape.hidden, shape.mlp
+        self.qkv = Projection(weights.tensor(f"{name}.qkv", 3 * dim, dim))
+        self.output = Projection(weights.tensor(f"{name}.output", dim, dim))
+        self.up = Projection(weights.tensor(f"{name}.up", mlp, dim))
+        self.down = Projection(weights.tensor(f"{name}.down", dim, mlp))
+        self.attention_norm = _norm(weights, f"{name}.attention_norm", dim)
+        self.mlp_norm = _norm(weights, f"{name}.mlp_norm", dim)
+        self.attention_scale = weights.tensor(f"{name}.attention_scale", dim, value=_RANDOM_SCALE)
+        self.mlp_scale = weights.tensor(f"{name}.mlp_scale", dim, value=_RANDOM_SCALE)
+
+    def attention_input(self, x: Tensor) -> Tensor:
+        """x: [rows, dim] -> queries, keys and values side by side, [rows, 3 dim]."""
+        return self.qkv(F.layer_norm(x, x.shape[-1:], *self.attention_norm, eps=_NORM_EPS))
+
+    def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
+        """x, attended: [rows, dim]; returns the layer's output [rows, dim]."""
+        x = torch.addcmul(x, self.output(attended), self.attention_scale)
+        normed = F.layer_norm(x, x.shape[-1:], *self.mlp_norm, eps=_NORM_EPS)
+        return torch.addcmul(x, self.down(F.gelu(self.up(normed))), self.mlp_scale)
+
+
+def _norm(weights: WeightSource, name: str, dim: int) -> tuple[Tensor, Tensor]:
+    return weights.tensor(f"{name}.weight", dim, value=1.0), weights.tensor(f"{name}.bias", dim, value=0.0)
+
+
+class CodecTransformer:
+    """All layers, and the rings of every slot: [slots, layers, 2, heads, ring, head_dim], float32."""
+
+    def __init__(self, weights: WeightSource, name: str, shape: MimiShape) -> None:
+        self.shape = shape
+        self.ring = shape.context + shape.stride - 1
+        self.layers = [CodecLayer(weights, f"{name}.layers.{n}", shape) for n in range(shape.layers)]
+        pairs = torch.arange(0, shape.head_dim, 2, device=weights.device, dtype=torch.float64)
+        self._frequencies = shape.rope_theta ** -(pairs / shape.head_dim)
+        ring_shape = (2, shape.heads, self.ring, shape.head_dim)
+        self._rings = [SlotRows(ring_shape, weights.device, weights.dtype) for _ in self.layers]
+
+    def open(self, slot: int) -> None:
+        """An empty ring for the slot."""
+        for ring in self._rings:
+            ring.open(slot)
+
+    @property
+    def bytes_per_slot(self) -> int:
+        return sum(ring.bytes_per_slot for ring in self._rings)
+
+    def __call__(self, x: Tensor, slots: Sequence[int], lengths: Tensor) -> Tensor:
+        """x: [batch, columns, hidden], the next `stride` positions of each slot -> the same shape.
+
+        lengths: [batch], positions that each slot has seen before.
+        """
+        batch, columns = x.shape[:2]
+        positions = lengths[:, None] + torch.arange(columns, device=x.device)  # [batch, columns]
+        frame = _Frame(slots, positions, self._rotation(positions, x.dtype), self._visible(positions))
+        rows = x.reshape(batch * columns, -1)
+        for layer, ring in zip(self.layers, self._rings, strict=True):
+            joined = layer.attention_input(rows).view(batch, columns, 3, self.shape.heads, -1)
+            query, key, value = joined.permute(2, 0, 3, 1, 4)  # [batch, heads, columns, head_dim] each
+            keys, values = frame.store(ring.data, frame.turn(key), value)
+            attended = F.scaled_dot_product_attention(frame.turn(query), keys, values, frame.visible)
+            rows = layer.after_attention(rows, attended.transpose(1, 2).reshape(rows.shape))
+        return rows.view(batch, columns, -1)
+
+    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        angles = positions[:, None, :, None] * self._frequencies  # [batch, 1, columns, head_dim / 2], float64
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+    def _visible(self, positions: Tensor) -> Tensor:
+        """[batch, 1, columns, ring]: the entries that each new position may attend, once all are written."""
+        newest = positions[:, -1:, None]
+        entries = torch.arange(self.ring, device=positions.device)
+        held = newest - (newest - entries) % self.ring  # the position that each entry holds; < 0: nothing yet
+        behind = positions[:, :, None] - held
+        return ((held >= 0) & (behind >= 0) & (behind < self.shape.context))[:, None]
+
+
+class _Frame:
+    """What all layers of one call share: where to write, how to rotate, what is visible."""
+
+    def __init__(
+        self, slots: Sequence[int], positions: Tensor, rotation: tuple[Tensor, Tensor], visible: Tensor
+    ) -> None:
+        self.positions = positions
+        self.cos, self.sin = rotation
+        self.visible = visible
+        first = slots[0]
+        self.run = (
+            slice(first, first + len(slots))
+            if list(slots) == list(range(first, first + len(slots)))
+            else None
+        )
+        self.index = torch.tensor(slots, device=positions.device)
+
+    def turn(self, x: Tensor) -> Tensor:
+        """Rotary embedding, half layout. x: [batch, heads, columns, head_dim]."""
+        left, right = x.chunk(2, dim=-1)
+        return torch.cat([left * self.cos - right * self.sin, right * self.cos + left * self.sin], dim=-1)
+
+    def store(self, ring: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the new columns in place; the batch's rings [batch, heads, ring, head_dim] each.
+
+        Neighbouring slots are attended where they lie; others are gathered into one batch.
+        """
+        entries = self.positions % ring.shape[3]
+        joined = torch.stack([key, value], dim=1).permute(
+            0, 3, 1, 2, 4
+        )  # [batch, columns, 2, heads, head_dim]
+        ring[self.index[:, None], :, :, entries] = joined
+        batch = ring[self.run] if self.run is not None else ring[self.index]
+        return batch[:, 0], batch[:, 1]
