@@ -5,8 +5,8 @@ Each rule looks at the file as it was written, before any change of rate:
     refused             not finite: any NaN or infinity
                         no samples: none, or a header that was never finished
                         too short: under 100 ms (looped, it would be a buzz and not speech)
-    used, and said      cut short: any fewer bytes than the header of a WAV, AIFF or AU promises; for other formats
-                        over 1 % fewer samples decoded than announced (healthy MP3s fall 0.2 % short)
+    used, and said      cut short: fewer bytes than the header of a WAV, AIFF or AU promises; in other
+                        formats over 1 % fewer samples than announced (healthy MP3s fall 0.2 % short)
                         damaged: the decoder broke off, what came before is used
                         long: over 10 min, the beginning is used
                         channels cancel: their mean is silent and they are not, the first one is used

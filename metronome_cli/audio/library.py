@@ -118,7 +118,7 @@ def _read(fd: int, found: Found, sample_rate: int) -> Clip | Refusal:
 def _nothing_left(paths: Sequence[Path], refused: Iterable[Refusal]) -> NoAudioError:
     reasons = [f"{refusal.file}: {refusal.reason}" for refusal in refused]
     where = ", ".join(printable(path) for path in paths)
-    hint = f"formats that are read: {', '.join(READABLE)}"
+    hint = f"formats that are read: {READABLE}"
     if not reasons:
         return NoAudioError(f"no audio files in {where}", hint=hint)
     more = len(reasons) - _NAMED_REASONS

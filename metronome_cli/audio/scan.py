@@ -18,35 +18,10 @@ from metronome_cli.config.data import data_dir
 from metronome_cli.errors import UsageError
 
 MAX_ENTRIES = 50_000  # looked at in one scan
-READABLE = (
-    "wav",
-    "flac",
-    "ogg",
-    "oga",
-    "opus",
-    "mp3",
-    "aiff",
-    "aif",
-    "aifc",
-    "au",
-    "snd",
-    "caf",
-    "w64",
-    "rf64",
-)
-NOT_READABLE = (
-    "m4a",
-    "aac",
-    "mp4",
-    "wma",
-    "webm",
-    "amr",
-    "ape",
-    "mka",
-    "ac3",
-)  # sound, in formats that are not read
-_OLD = ("wave", "voc", "sph", "nist")  # read as well, seldom met
-EXTENSIONS = frozenset("." + name for name in READABLE + _OLD + NOT_READABLE)
+READABLE = "wav, flac, ogg, oga, opus, mp3, aiff, aif, aifc, au, snd, caf, w64, rf64"
+_OLD = "wave, voc, sph, nist"  # read as well, seldom met
+_NOT_READ = "m4a, aac, mp4, wma, webm, amr, ape, mka, ac3"  # sound, in formats that are not
+EXTENSIONS = frozenset("." + name for name in ", ".join((READABLE, _OLD, _NOT_READ)).split(", "))
 _KINDS = {
     stat.S_IFIFO: "a pipe, not a file",
     stat.S_IFSOCK: "a socket, not a file",

@@ -1,0 +1,39 @@
+"""Which token follows, by the logits: the likeliest, or a draw.
+
+A draw is the Gumbel-max form, argmax(logits / T - log e) with e exponential. Each session has a generator
+of its own, so what it says does not depend on who shares its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Sampler:
+    """`temperature` 0 is greedy."""
+
+    def __init__(self, temperature: float, seed: int) -> None:
+        self._temperature = temperature
+        self._seed = seed
+        self._opened = 0
+        self._generators: dict[int, torch.Generator] = {}
+
+    def open(self, slot: int) -> None:
+        """Another session in this slot, with numbers of its own."""
+        self._generators[slot] = torch.Generator().manual_seed(self._seed * 1_000_003 + self._opened)
+        self._opened += 1
+
+    def close(self, slot: int) -> None:
+        del self._generators[slot]
+
+    def pick(self, slots: Sequence[int], logits: Tensor) -> Tensor:
+        """logits: [batch, vocab], row b of slots[b] -> token ids [batch]."""
+        if self._temperature == 0.0:
+            return logits.argmax(dim=1)
+        draws = torch.stack(
+            [torch.empty(logits.shape[1]).exponential_(generator=self._generators[slot]) for slot in slots]
+        )
+        return (logits.float() / self._temperature - draws.log().to(logits.device)).argmax(dim=1)

@@ -1,0 +1,198 @@
+"""The built-in model: speech in, tokens out, seeded random weights, no download.
+
+A frame: log-mel and a small causal encoder turn the session's own audio into `tokens.into` embeddings; the
+decoder takes them in (prefill), then decodes token by token, each fed back. The last token of a frame is
+fed at the start of the next frame's prefill, so a frame of `out` tokens adds into + out positions to the
+cache, and a session's first one less.
+
+Random weights: the tokens mean nothing, but they depend on every sample heard, and the work and the memory
+are those of a trained model of this shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.engine.linear import Projection
+from metronome_cli.engine.types import Audio
+from metronome_cli.errors import UsageError
+from metronome_cli.models.base import Stack, StageTimer
+from metronome_cli.models.encoder import AudioEncoder, EncoderShape
+from metronome_cli.models.features import HOPS_PER_S
+from metronome_cli.models.sampling import Sampler
+from metronome_cli.models.slot_rows import SlotRows
+from metronome_cli.models.source import RandomSource
+
+_OPTIONS: dict[str, float] = {"encoder_width": 256, "encoder_blocks": 2, "temperature": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenTokens:
+    """One slot's frame: implements `models.base.ModelOutput`. No audio: this model's output is text."""
+
+    tokens: Sequence[int]
+    audio: Audio | None = None
+
+
+class SpeechLm:
+    """Implements `models.base.InteractionModel`. State a slot: the encoder's row, and the token not fed
+    back yet."""
+
+    stages: tuple[str, ...] = ("encode", "prefill", "decode")
+
+    def __init__(
+        self, encoder: AudioEncoder, into: int, vocab: int, weights: RandomSource, sampler: Sampler
+    ) -> None:
+        hidden = encoder.shape.hidden
+        self._encoder = encoder
+        self._into = into
+        self._weights = weights
+        self._sampler = sampler
+        self._embedding = weights.tensor("tokens.embedding", vocab, hidden, fan_in=1)
+        self._head = Projection(weights.tensor("tokens.head", vocab, hidden))
+        self._heard = SlotRows(encoder.state_width, weights.device)
+        self._unfed: dict[int, int] = {}  # slot -> its last token, where one was decoded
+
+    @classmethod
+    def from_profile(cls, profile: Profile, device: torch.device | str, seed: int) -> SpeechLm:
+        """Built to a profile's frame and shape; all weights from `seed`. Raises UsageError where it does
+        not fit."""
+        options, into = _options(profile), _into(profile)
+        weights = RandomSource(seed, torch.device(device), torch.float32)
+        shape = EncoderShape(
+            hidden=profile.shape.hidden,
+            stride=_features_per_frame(profile) // into,
+            width=int(options["encoder_width"]),
+            blocks=int(options["encoder_blocks"]),
+        )
+        encoder = AudioEncoder(profile.frame.sample_rate, shape, weights)
+        return cls(encoder, into, profile.shape.vocab, weights, Sampler(options["temperature"], seed))
+
+    def positions(self, slot: int, tokens_out: int) -> int:
+        """See `InteractionModel.positions`. The last token of the frame waits for the next one."""
+        return (slot in self._unfed) + self._into + max(0, tokens_out - 1)
+
+    def open(self, slot: int) -> None:
+        """Fresh state: nothing heard, nothing said. Raises ValueError for a slot that is open."""
+        self._heard.open(slot)
+        self._sampler.open(slot)
+
+    def close(self, slot: int) -> None:
+        """Forget this slot."""
+        self._heard.close(slot)
+        self._sampler.close(slot)
+        self._unfed.pop(slot, None)
+
+    @torch.inference_mode()
+    def frame(
+        self,
+        stack: Stack,
+        slots: Sequence[int],
+        audio: Sequence[Audio],
+        tokens_out: Sequence[int],
+        timer: StageTimer,
+    ) -> Sequence[SpokenTokens]:
+        """One frame of each slot; audio[i]: [samples of a frame]."""
+        with timer("encode"):
+            heard = self.encode(slots, audio)
+        with timer("prefill"):
+            hidden = self._prefill(stack, slots, heard.to(stack.dtype))
+        with timer("decode"):
+            said = self._decode(stack, slots, hidden, tokens_out)
+        self._unfed.update((slot, tokens[-1]) for slot, tokens in zip(slots, said, strict=True) if tokens)
+        return [SpokenTokens(tokens) for tokens in said]
+
+    @torch.inference_mode()
+    def encode(self, slots: Sequence[int], audio: Sequence[Audio]) -> Tensor:
+        """What the next frame of these slots sounds like to the decoder: [batch, into, hidden]. Moves their
+        state."""
+        samples = torch.from_numpy(np.stack(audio)).to(self._weights.device)
+        embeds, state = self._encoder.step(self._heard.take(slots), samples)
+        self._heard.put(slots, state)
+        return embeds
+
+    def describe(self) -> Mapping[str, Any]:
+        """Adapter, weights, parameters outside the decoder's layers, bytes of state a session."""
+        return {
+            "adapter": "speech-lm",
+            "weights": "random",
+            "parameters": self._weights.taken,
+            "state_bytes": 4 * self._encoder.state_width,
+        }
+
+    def _prefill(self, stack: Stack, slots: Sequence[int], heard: Tensor) -> Tensor:
+        """Unfed tokens, then what was heard -> hidden states [batch, hidden]."""
+        waiting = [self._unfed.pop(slot, None) for slot in slots]
+        counts = [self._into + (token is not None) for token in waiting]
+        if max(counts) == self._into:
+            return stack.forward(slots, heard, counts)
+        first = self._embed([token or 0 for token in waiting], stack).unsqueeze(1)
+        embeds = torch.cat((first, heard), dim=1)
+        for row, token in enumerate(waiting):
+            if token is None:  # rows are padded on the right
+                embeds[row, : self._into] = heard[row]
+        return stack.forward(slots, embeds, counts)
+
+    def _decode(
+        self, stack: Stack, slots: Sequence[int], hidden: Tensor, tokens_out: Sequence[int]
+    ) -> list[list[int]]:
+        said: list[list[int]] = [[] for _ in slots]
+        rows = [row for row, wanted in enumerate(tokens_out) if wanted > 0]
+        hidden = hidden[rows]
+        while rows:
+            speakers = [slots[row] for row in rows]
+            tokens = self._sampler.pick(speakers, self._head(hidden.float())).tolist()
+            for row, token in zip(rows, tokens, strict=True):
+                said[row].append(token)
+            rows = [row for row in rows if len(said[row]) < tokens_out[row]]
+            if rows:
+                embeds = self._embed([said[row][-1] for row in rows], stack).unsqueeze(1)
+                hidden = stack.forward([slots[row] for row in rows], embeds, [1] * len(rows))
+        return said
+
+    def _embed(self, tokens: Sequence[int], stack: Stack) -> Tensor:
+        """[len(tokens), hidden]."""
+        ids = torch.tensor(tokens, device=self._weights.device)
+        return self._embedding.index_select(0, ids).to(stack.dtype)
+
+
+def _features_per_frame(profile: Profile) -> int:
+    return round(profile.frame.period_s * HOPS_PER_S)
+
+
+def _into(profile: Profile) -> int:
+    """Embeddings a frame. Raises UsageError where features cannot be shared out evenly among them."""
+    into, features = profile.tokens.into, _features_per_frame(profile)
+    if profile.tokens.fused:
+        raise UsageError(f"profile {profile.name}: tokens.fused is not for the speech-lm adapter")
+    if into != int(into) or into < 1 or features % int(into):
+        raise UsageError(
+            f"profile {profile.name}: tokens.into is {into:g}; the speech-lm adapter needs a divisor "
+            f"of {features}, the features it makes a frame (one every 10 ms)",
+            hint=f"one of: {', '.join(str(n) for n in range(1, features + 1) if features % n == 0)}",
+        )
+    return int(into)
+
+
+def _options(profile: Profile) -> dict[str, float]:
+    options = dict(_OPTIONS)
+    for key, value in profile.adapter_options.items():
+        if key not in options:
+            near = get_close_matches(key, options, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(options)}"
+            raise UsageError(f"profile {profile.name}: unknown adapter_options key {key!r}", hint=hint)
+        lowest = 0 if key == "temperature" else 1
+        if isinstance(value, bool | str) or not lowest <= value <= 4096:
+            raise UsageError(
+                f"profile {profile.name}: adapter_options.{key} is {value!r}; it takes {lowest} to 4096"
+            )
+        options[key] = value
+    return options
