@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from metronome_cli.config.policy import PolicySpec, SinkPositions
+from metronome_cli.engine.attention import PagedAttention
 from metronome_cli.engine.inputs import InputLog
 from metronome_cli.engine.plan import Planner, Reach, StepPlan
 from metronome_cli.engine.pool import BlockPool, PoolExhausted
@@ -30,6 +31,7 @@ class Layers(Protocol):
     rotary: Rotary
     native_window: int | None
     group: int  # query heads a KV head
+    attention: PagedAttention
 
     def run(self, embeds: Tensor, plan: StepPlan) -> Tensor:
         """[B, T, hidden] -> the final-normed hidden state of each row's last valid token, [B, hidden]."""

@@ -1,0 +1,90 @@
+"""One call from a decoder to a stack: picks the way through the layers and makes the pool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from metronome_cli.config.policy import PolicySpec, SinkPositions
+from metronome_cli.engine.fast import FastLayers
+from metronome_cli.engine.pool import BlockPool
+from metronome_cli.engine.stack import Layers, PagedStack
+from metronome_cli.engine.weights import DecoderWeights
+
+if TYPE_CHECKING:
+    from metronome_cli.engine.taken import Decoder
+
+Way = Literal["auto", "fast", "general"]
+
+
+def build_stack(
+    decoder: DecoderWeights | Decoder,
+    *,
+    blocks: int,
+    policy: PolicySpec,
+    block_tokens: int = 16,
+    sink_positions: SinkPositions = "rolling",
+    context: int | None = None,
+    chunk: int = 1,
+    keep_inputs: bool = False,
+    way: Way = "auto",
+    poison: bool = False,
+    seed: int = 0,
+) -> PagedStack:
+    """A stack over a fresh pool of `blocks` blocks.
+
+    decoder: weights for the fast way, or a `transformers` decoder without its head (`LlamaModel` and the
+    like), which goes the fast way if it is of that family and the general way otherwise. `way` forces one;
+    ValueError when that one cannot serve the decoder. The other arguments are `PagedStack`'s and
+    `BlockPool`'s.
+    """
+    layers = _layers(decoder, way, blocks, block_tokens, poison)
+    return PagedStack(
+        layers,
+        layers.attention.pool,
+        policy,
+        sink_positions=sink_positions,
+        context=context,
+        chunk=chunk,
+        keep_inputs=keep_inputs,
+        seed=seed,
+    )
+
+
+def _layers(
+    decoder: DecoderWeights | Decoder, way: Way, blocks: int, block_tokens: int, poison: bool
+) -> Layers:
+    if isinstance(decoder, DecoderWeights):
+        if way == "general":
+            raise ValueError("the general way needs a transformers module")
+        return _fast(decoder, blocks, block_tokens, poison)
+    from metronome_cli.engine.general import GeneralLayers, placement, pool_shape
+    from metronome_cli.engine.taken import fits_fast, take
+
+    if way != "general" and fits_fast(decoder):
+        return _fast(take(decoder), blocks, block_tokens, poison)
+    if way == "fast":
+        raise ValueError(f"the fast way does not know the block of {type(decoder).__name__}")
+    dtype, device = placement(decoder)
+    pool = BlockPool(
+        **pool_shape(decoder),
+        blocks=blocks,
+        block_tokens=block_tokens,
+        dtype=dtype,
+        device=device,
+        poison=poison,
+    )
+    return GeneralLayers(decoder, pool)
+
+
+def _fast(weights: DecoderWeights, blocks: int, block_tokens: int, poison: bool) -> FastLayers:
+    pool = BlockPool(
+        layers=len(weights.layers),
+        kv_heads=weights.kv_heads,
+        head_dim=weights.head_dim,
+        blocks=blocks,
+        block_tokens=block_tokens,
+        dtype=weights.dtype,
+        device=weights.device,
+        poison=poison,
+    )
+    return FastLayers(weights, pool)
