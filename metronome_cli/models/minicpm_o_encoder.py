@@ -41,7 +41,8 @@ class EncoderShape:
 
 
 class EncoderCache:
-    """Keys and values of one session, [layers, 2, heads, positions, dim]; its memory grows and is given back."""
+    """Keys and values of one session, [layers, 2, heads, positions, dim]; its memory grows and is given
+    back."""
 
     def __init__(self, shape: EncoderShape, device: torch.device, dtype: torch.dtype) -> None:
         self._shape = (shape.layers, 2, shape.heads, 0, shape.width // shape.heads)
@@ -65,7 +66,8 @@ class EncoderCache:
             self._kv = F.pad(self._kv, (0, 0, 0, more))
 
     def put(self, layer: int, keys: Tensor, values: Tensor) -> Tensor:
-        """Write a layer's new positions, [heads, new, dim]; all of that layer, [2, heads, length + new, dim]."""
+        """Write a layer's new positions, [heads, new, dim]; all of that layer, [2, heads, length + new,
+        dim]."""
         end = self.length + keys.shape[1]
         self._kv[layer, 0, :, self.length : end] = keys
         self._kv[layer, 1, :, self.length : end] = values

@@ -5,9 +5,9 @@ Both versions: 16 kHz, 400-sample Hann windows every 160 samples, log10 with a f
 - **4.5** keeps a buffer of the stream and a lookahead. The stream begins with 560 zeros; unit k reads up to
   sample 16,480 + 16,000 k, of which 480 are lookahead. Unit 0 gives frames [0, 102), unit k gives
   [100 k - 2, 100 k + 102): two more on each side than the second holds, for the convolutions' edges. The
-  floor is -10 while the buffer is under 5 s, then 8 below the loudest value in it. At 30 s the buffer drops its
-  oldest 10 s. The authors compute the whole buffer's mel for each unit. Here each frame is computed once, and
-  its peak kept for the floor: the numbers are the same.
+  floor is -10 while the buffer is under 5 s, then 8 below the loudest value in it. At 30 s the buffer drops
+  its oldest 10 s. The authors compute the whole buffer's mel for each unit. Here each frame is computed once,
+  and its peak kept for the floor: the numbers are the same.
 - **2.6** takes each second alone: reflected at both ends, 100 frames, floor 8 below its own loudest value.
 """
 
