@@ -1,15 +1,22 @@
 """The memory guard: admission that looks at where occupancy will be, not where it is.
 
-A session admitted now holds `blocks_at(session length)` blocks when it ends, and every session seated before it
-ends earlier. The pool is safe when, at each future end, the blocks then held by the sessions still seated fit.
-The worst instant is an end of some session, because between ends every session only grows; so the guard sums the
-forecast at those instants and admits while the largest sum stays within the pool less a reserve.
+Between ends every session only grows, so the pool's use peaks at the end of some session. For each such instant,
+`ahead` seconds from now, the guard forecasts the use of the sessions still seated then,
+
+    sum of mean(age + ahead)  +  (blocks used now - sum of mean(age))  +  z sqrt(sum of variance(ahead))
+
+where the middle term carries forward what the seated sessions hold beyond the mean and the last one is the margin
+for what they may still do: how much of the time each will speak. A caller is admitted only when, with them
+seated too, no such instant passes the pool. The normal margin is short for very few sessions with long turns.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+Z = 3.0  # one-sided 99.87 % of a normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +31,34 @@ class Seat:
         return max(0.0, self.end_age_s - self.age_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How one session's cache grows: mean blocks at an age, and variance of the blocks added in a span."""
+
+    mean: Callable[[float], float]
+    variance: Callable[[float], float]
+
+
 class MemoryGuard:
-    """Admits a session only if the forecast peak of the pool's use stays within `total_blocks` less a reserve."""
+    """Admits a session only if the forecast peak of the pool's use stays within `total_blocks`."""
 
-    def __init__(self, blocks_at: Callable[[float], float], total_blocks: int, reserve: float = 0.02) -> None:
-        self._blocks_at = blocks_at
-        self._limit = total_blocks * (1 - reserve)
+    def __init__(self, growth: Growth, total_blocks: int, z: float = Z) -> None:
+        self._growth = growth
+        self._total = total_blocks
+        self._z = z
 
-    def peak_blocks(self, seats: Sequence[Seat]) -> float:
+    def peak_blocks(self, seats: Sequence[Seat], used_now: float) -> float:
         """Largest forecast use, in blocks, over the rest of these sessions' lives."""
-        instants = sorted({seat.remaining_s for seat in seats})
-        return max((self._use_at(instant, seats) for instant in instants), default=0.0)
+        ahead = sorted({seat.remaining_s for seat in seats})
+        surplus = used_now - sum(self._growth.mean(seat.age_s) for seat in seats)
+        return max((self._use_at(instant, seats, surplus) for instant in ahead), default=0.0)
 
-    def _use_at(self, ahead_s: float, seats: Sequence[Seat]) -> float:
-        return sum(self._blocks_at(seat.age_s + ahead_s) for seat in seats if seat.remaining_s >= ahead_s)
+    def _use_at(self, ahead_s: float, seats: Sequence[Seat], surplus: float) -> float:
+        staying = [seat for seat in seats if seat.remaining_s >= ahead_s]
+        mean = sum(self._growth.mean(seat.age_s + ahead_s) for seat in staying)
+        variance = len(staying) * self._growth.variance(ahead_s)
+        return mean + surplus + self._z * math.sqrt(variance)
 
-    def admits(self, seats: Sequence[Seat], newcomer: Seat) -> bool:
-        """Whether one more session may be seated."""
-        return self.peak_blocks([*seats, newcomer]) <= self._limit
+    def admits(self, seats: Sequence[Seat], newcomer: Seat, used_now: float) -> bool:
+        """Whether one more session may be seated; `used_now` are the blocks the seated ones hold."""
+        return self.peak_blocks([*seats, newcomer], used_now + self._growth.mean(newcomer.age_s)) <= self._total

@@ -2,7 +2,7 @@
 
 `real` waits: a due time is met by sleeping until it. `virtual` jumps to the due time and adds each step's
 *measured* compute time, so the engine's work and the memory trajectory are the same while idle time costs
-nothing. Both start at 0 and never go back; wall clock is used for stamps only.
+nothing. Both count from `start` and never go back; wall clock is used for stamps only.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ class Clock(Protocol):
 
     name: ClockName
 
+    def start(self) -> None:
+        """Time 0 is now."""
+
     def now(self) -> float:
         """Now."""
 
@@ -36,6 +39,9 @@ class RealClock:
     name: ClockName = "real"
 
     def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
         self._start = time.perf_counter()
 
     def now(self) -> float:
@@ -55,6 +61,9 @@ class VirtualClock:
     name: ClockName = "virtual"
 
     def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
         self._now = 0.0
 
     def now(self) -> float:

@@ -45,11 +45,11 @@ class Driver:
         self.preemptions = 0
         self.recomputed_tokens = 0
         self.occupancy_max = 0.0
-        self.first_waiting_s: float | None = None
+        self.pool_full_s: float | None = None  # when a session first found no block
         self._batching = batching
         self._max_batch = population.profile.max_batch
         self._period_s = population.profile.frame.period_s
-        self._free_s = clock.now()  # when the last step was done
+        self._free_s = 0.0  # when the last step was done
 
     def run_until(self, instant_s: float) -> None:
         """Serve every frame that can begin before `instant_s`."""
@@ -94,8 +94,8 @@ class Driver:
         self.preemptions += result.preemptions
         self.recomputed_tokens += result.recomputed_tokens
         self.occupancy_max = max(self.occupancy_max, result.pool.occupancy)
-        if result.pool.waiting and self.first_waiting_s is None:
-            self.first_waiting_s = self._free_s
+        if self.pool_full_s is None and _found_no_block(result):
+            self.pool_full_s = self._free_s
 
     def _settle(self, session: Session, outcome: FrameOutcome) -> None:
         """What becomes of a session after one of its frames."""
@@ -113,3 +113,9 @@ class Driver:
     def _end(self, session: Session, reason: Literal["finished", "lost_beat"]) -> None:
         self.population.close(session, reason)
         self.ledger.forget(session.index)
+
+
+def _found_no_block(result: StepResult) -> bool:
+    """Whether some session wanted a block in this step and the pool had none."""
+    refused = any(outcome.ended == "refused" for outcome in result.outcomes)
+    return result.pool.waiting > 0 or result.preemptions > 0 or refused

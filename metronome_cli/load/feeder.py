@@ -26,14 +26,19 @@ class Feeder:
         self._next = next(self._arrivals, None)
         self._admits = admits
 
+    def seat_first(self) -> None:
+        """Seat everybody who is there at time 0, then start the clock: a full house is not a late one."""
+        while self._next is not None and self._next.at_s <= 0.0 and not self.driver.stopped():
+            self._take()
+        self.driver.clock.start()
+
     def run_until(self, instant_s: float) -> None:
         """Serve frames, and seat who arrives on the way."""
         driver = self.driver
         while self._next is not None and self._next.at_s < instant_s and not driver.stopped():
             if self._next.at_s > driver.clock.now():
                 driver.run_until(self._next.at_s)
-            self._seat(self._next)
-            self._next = next(self._arrivals, None)
+            self._take()
         driver.run_until(instant_s)
 
     @property
@@ -41,7 +46,11 @@ class Feeder:
         """When the next caller comes; infinity when no more will."""
         return math.inf if self._next is None else self._next.at_s
 
-    def _seat(self, arrival: Arrival) -> None:
+    def _take(self) -> None:
+        """The next caller in the plan is at the door."""
+        arrival = self._next
+        assert arrival is not None
+        self._next = next(self._arrivals, None)
         self.offered += 1
         if not self._admits(arrival):
             self.rejected += 1

@@ -21,6 +21,10 @@ class Sampler:
         self._opened = 0
         self._generators: dict[int, torch.Generator] = {}
 
+    def fresh(self) -> Sampler:
+        """The same way of picking with nobody seated."""
+        return Sampler(self._temperature, self._seed)
+
     def open(self, slot: int) -> None:
         """Another session in this slot, with numbers of its own."""
         self._generators[slot] = torch.Generator().manual_seed(self._seed * 1_000_003 + self._opened)

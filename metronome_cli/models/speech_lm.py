@@ -11,9 +11,11 @@ are those of a trained model of this shape.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,12 @@ from torch import Tensor
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.linear import Projection
 from metronome_cli.engine.types import Audio
+from metronome_cli.engine.weights import DecoderWeights
 from metronome_cli.errors import UsageError
 from metronome_cli.models.base import Stack, StageTimer
 from metronome_cli.models.encoder import AudioEncoder, EncoderShape
 from metronome_cli.models.features import HOPS_PER_S
+from metronome_cli.models.registry import Loaded
 from metronome_cli.models.sampling import Sampler
 from metronome_cli.models.slot_rows import SlotRows
 from metronome_cli.models.source import RandomSource
@@ -75,6 +79,14 @@ class SpeechLm:
         )
         encoder = AudioEncoder(profile.frame.sample_rate, shape, weights)
         return cls(encoder, into, profile.shape.vocab, weights, Sampler(options["temperature"], seed))
+
+    def fresh(self) -> SpeechLm:
+        """The same weights with nobody seated."""
+        other = copy.copy(self)
+        other._heard = SlotRows(self._encoder.state_width, self._weights.device)
+        other._sampler = self._sampler.fresh()
+        other._unfed = {}
+        return other
 
     def positions(self, slot: int, tokens_out: int) -> int:
         """See `InteractionModel.positions`. The last token of the frame waits for the next one."""
@@ -196,3 +208,15 @@ def _options(profile: Profile) -> dict[str, float]:
             )
         options[key] = value
     return options
+
+
+def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> Loaded:
+    """The built-in model. It has random weights only: raises UsageError for a checkpoint."""
+    if weights is not None:
+        raise UsageError(
+            f"profile {profile.name} has no checkpoint: its weights are random",
+            hint="leave --weights out, or name the profile of the checkpoint's model",
+        )
+    speech = SpeechLm.from_profile(profile, device, seed)
+    decoder = DecoderWeights.random(profile.shape, seed, device=device)
+    return Loaded(decoder, speech.fresh, chunk=round(profile.tokens.into) + 1)

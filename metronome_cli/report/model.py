@@ -95,6 +95,7 @@ class Point(Part):
     duration_s: float = 0.0  # of the run's own clock
     latency_ms: LatencyMs = LatencyMs()
     occupancy_max: float | None = None
+    pool_full_t_s: float | None = None  # when a session first found no block, on the run's clock
     stages_ms: dict[str, float] = Field(default_factory=dict)  # mean per step
     ended_sessions: dict[str, int] = Field(default_factory=dict)  # by reason
     preemptions: int = 0
@@ -115,6 +116,7 @@ class Capacity(Part):
     method: str
     step: int = 1  # resolution of the search, in sessions
     confidence: float = 0.99
+    binding_stage: str | None = None  # the slowest stage of the step, where the deadline binds
     memory_limit_sessions: int | None = None
     gains: dict[str, float] = Field(default_factory=dict)  # every gain of the controller
     ramp: list[TimelinePoint] = Field(default_factory=list)
@@ -134,6 +136,20 @@ class Arm(Part):
     occupancy_max: float | None = None
     filled_share: float | None = None  # of what would have fitted
     timeline: list[TimelinePoint] = Field(default_factory=list)
+
+
+class Trials(Part):
+    """The same run again and again under different seeds: how often it collapsed, beside what was predicted."""
+
+    policy: str
+    sessions: int
+    session_length_s: float
+    trials: int
+    collapsed: int
+    share_low: float | None = None  # 90 % binomial interval of the share that collapsed
+    share_high: float | None = None
+    predicted_probability: float | None = None
+    collapse_t_s: list[float | None] = Field(default_factory=list)  # one a trial; null: it did not collapse
 
 
 class Generator(Part):
@@ -199,6 +215,7 @@ class Report(Part):
     objectives: list[ObjectiveResult] = Field(default_factory=list)
     capacity: Capacity | None = None
     arms: list[Arm] = Field(default_factory=list)
+    trials: list[Trials] = Field(default_factory=list)
     forecast: Forecast | None = None
     probe: dict[str, Any] | None = None
     fleet: dict[str, Any] | None = None

@@ -158,12 +158,12 @@ class CapacityRun:
     def _measure(self, streams: StreamSource) -> None:
         plan = self.plan
         self.observer.phase("load", f"loading {plan.profile.name}")
-        fresh_target = self._build(plan)
-        self.engine = fresh_target(1).describe()
+        make_target = self._build(plan)
+        self.engine = make_target(plan.profile, 1).describe()
         self.weights = str(self.engine.get("weights", "random"))
         lab = Lab(
             profile=plan.profile,
-            fresh_target=fresh_target,
+            make_target=make_target,
             streams=streams,
             objectives=self._judged_by,
             clock=plan.clock,

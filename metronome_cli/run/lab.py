@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from metronome_cli.config.objectives import Objective
 from metronome_cli.config.profile import Profile
+from metronome_cli.engine.types import FrameInput
 from metronome_cli.load.clock import ClockName, make_clock
 from metronome_cli.load.driver import Batching, Driver
 from metronome_cli.load.population import Population, StreamSource
@@ -18,7 +21,7 @@ from metronome_cli.run.observer import Observer
 from metronome_cli.run.stop import Stop
 from metronome_cli.targets.base import Target
 
-TargetFactory = Callable[[int], Target]  # seats -> a fresh engine
+TargetFactory = Callable[[Profile, int], Target]  # (profile with its policy, seats) -> a fresh engine
 
 
 @dataclass(slots=True)
@@ -26,7 +29,7 @@ class Lab:
     """One command's conditions."""
 
     profile: Profile
-    fresh_target: TargetFactory
+    make_target: TargetFactory
     streams: StreamSource
     objectives: Sequence[Objective]
     clock: ClockName
@@ -49,6 +52,10 @@ class Lab:
     def period_s(self) -> float:
         return self.profile.frame.period_s
 
+    def fresh_target(self, seats: int) -> Target:
+        """An engine on which nothing has run yet."""
+        return self.make_target(self.profile, seats)
+
     def ledger(self) -> Ledger:
         """An empty ledger that counts what the objectives ask for."""
         limits = {o.limit for o in self.objectives if tail_share(o.metric) is not None}
@@ -57,6 +64,7 @@ class Lab:
     def driver(self, seats: int) -> Driver:
         """A fresh engine with `seats` seats, nobody in them, a clock at 0 and an empty ledger."""
         target = self.fresh_target(seats)
+        prime(target, self.profile)
         turns = self.profile.turns
 
         def turn_plan(index: int) -> TurnPlan:
@@ -66,3 +74,14 @@ class Lab:
         return Driver(
             population, make_clock(self.clock), self.ledger(), batching=self.batching, stopped=self.stop
         )
+
+
+def prime(target: Target, profile: Profile, steps: int = 4) -> None:
+    """A few frames of silence through one seat: what only the first steps of an engine pay is paid before time 0."""
+    slot = target.open()
+    silence = np.zeros(profile.frame.samples, dtype=np.float32)
+    for _ in range(steps):
+        result = target.step([FrameInput(slot, silence, profile.tokens.out.speaking)])
+        if result.outcomes[0].ended is not None:
+            return
+    target.close(slot)

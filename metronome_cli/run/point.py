@@ -22,7 +22,7 @@ from metronome_cli.run.lab import Lab
 from metronome_cli.run.watch import Watch
 
 WARM_UP_STEPS = 12
-WINDOW_S = 1.0
+WINDOW_S = 1.0  # or twelve periods, whichever is longer
 Ages = Literal["spread", "start", "end"]
 
 
@@ -49,17 +49,18 @@ class PointRun:
         self.plan = plan
         self.driver = lab.driver(plan.sessions)
         self.watch = Watch(lab, self.driver, plan.role, f"{plan.sessions} sessions")
+        self.window_s = max(WINDOW_S, 12 * lab.period_s)
         self.refused = 0
         self.collapse: Collapse | None = None
         self._silence: SilenceWatch | None = None
 
     def run(self) -> Point:
         feeder = Feeder(self.driver, self._arrivals())
-        feeder.run_until(2 * self.lab.period_s)
+        feeder.seat_first()
         self._warm_up()
         self._silence = SilenceWatch(self.driver.ledger, self._patience_s())
         while not self.lab.stop() and not self._over():
-            self.driver.run_until(self.driver.clock.now() + WINDOW_S)
+            self.driver.run_until(self.driver.clock.now() + self.window_s)
             self.watch.close_window(self._done())
             self._look_for_collapse()
         self.refused = feeder.refused
@@ -86,15 +87,15 @@ class PointRun:
         while driver.ledger.total.steps < WARM_UP_STEPS and len(driver.population) and not self.lab.stop():
             until += self.lab.period_s
             driver.run_until(until)
-        growing = driver.first_waiting_s is not None
+        growing = driver.pool_full_s is not None
         if not growing:
             driver.ledger = self.lab.ledger()
 
     def _over(self) -> bool:
         total, plan = self.driver.ledger.total, self.plan
-        if not len(self.driver.population):
+        if not len(self.driver.population) or self.driver.lost_beat:
             return True
-        if self.driver.first_waiting_s is not None:
+        if self.driver.pool_full_s is not None:
             return self._seen_enough_of_a_full_pool()
         if plan.length_s is not None and self.driver.clock.now() >= plan.length_s:
             return True
@@ -110,8 +111,8 @@ class PointRun:
 
     def _seen_enough_of_a_full_pool(self) -> bool:
         """Three times the patience: the collapse is declared, and shown not to recover by itself."""
-        assert self.driver.first_waiting_s is not None
-        return self.driver.clock.now() - self.driver.first_waiting_s > 3 * self._patience_s()
+        assert self.driver.pool_full_s is not None
+        return self.driver.clock.now() - self.driver.pool_full_s > 3 * self._patience_s()
 
     def _done(self) -> float:
         plan, total = self.plan, self.driver.ledger.total
@@ -127,7 +128,7 @@ class PointRun:
             pool = driver.population.target.pool()
             last = driver.ledger.last_output_s
             self.collapse = Collapse(
-                t_s=driver.first_waiting_s if driver.first_waiting_s is not None else (last or 0.0),
+                t_s=driver.pool_full_s if driver.pool_full_s is not None else (last or 0.0),
                 occupancy=pool.occupancy,
                 running=pool.running,
                 waiting=pool.waiting,
@@ -146,8 +147,10 @@ class PointRun:
         late = generator_late(ledger)
         verdict, reason = overall(judgements, drifts(ledger), late)
         ended_by, binding = self._classify(judgements, late)
-        if ended_by in ("pool_exhausted", "context_limit", "refused") or self.refused:
+        if ended_by in ("pool_exhausted", "context_limit", "refused"):
             verdict, reason = "fail", self._memory_reason(ended_by)
+        elif driver.lost_beat and not late:
+            verdict, reason = "fail", f"{driver.lost_beat} sessions lost the beat"
         if self.lab.stop() and verdict == "pass":
             verdict, reason = "inconclusive", "interrupted"
         total = ledger.total
@@ -169,6 +172,7 @@ class PointRun:
             duration_s=driver.clock.now(),
             latency_ms=latency_of(driver),
             occupancy_max=driver.occupancy_max,
+            pool_full_t_s=driver.pool_full_s,
             stages_ms=total.stages_ms(),
             ended_sessions={str(key): count for key, count in driver.population.ended.items()},
             preemptions=driver.preemptions,
@@ -181,30 +185,31 @@ class PointRun:
 
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[Ended, Binding]:
         ended = self.driver.population.ended
-        if self.collapse is not None or self.driver.first_waiting_s is not None or self.driver.preemptions:
+        if ended["refused"] or self.refused:
+            return "refused", "memory"
+        if self.driver.pool_full_s is not None:
             return "pool_exhausted", "memory"
         if ended["context"]:
             return "context_limit", "context"
-        if ended["refused"] or self.refused:
-            return "refused", "memory"
         if late:
             return "generator", "generator"
+        if self.driver.lost_beat:
+            return "deadline", "deadline"
         if any(j.verdict == "fail" for j in judgements):
             timing = any(j.verdict == "fail" and j.metric != "empty" for j in judgements)
             return "deadline", "deadline" if timing else "empty"
         return "complete", "none"
 
     def _memory_reason(self, ended_by: Ended) -> str:
-        ended = self.driver.population.ended
+        driver, ended = self.driver, self.driver.population.ended
         if ended_by == "context_limit":
             return f"{ended['context']} sessions reached the model's context limit before the session length"
+        if ended_by == "refused":
+            return f"{self.refused + ended['refused']} sessions were refused: no room in the KV pool"
+        full = f"the KV pool was full at {driver.pool_full_s:.1f} s"
         if self.collapse is not None:
-            return f"the KV pool was full at {self.collapse.t_s:.1f} s; every session fell silent"
-        if self.driver.first_waiting_s is not None:
-            return f"the KV pool was full at {self.driver.first_waiting_s:.1f} s"
-        if self.driver.preemptions:
-            return f"the KV pool was full: {self.driver.preemptions} sessions were preempted"
-        return f"{self.refused + ended['refused']} sessions were refused: no room in the KV pool"
+            return f"{full}; every session fell silent"
+        return f"{full}: {driver.preemptions} preemptions" if driver.preemptions else full
 
 
 def latency_of(driver: Driver) -> LatencyMs:

@@ -1,0 +1,58 @@
+"""Which module runs which adapter, and what it gives the engine.
+
+A module named here has `load(profile, *, weights, device, seed) -> Loaded`. Weights are read or drawn once; every
+point of a run gets fresh per-session state on the same weights.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.errors import UsageError
+from metronome_cli.models.base import InteractionModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from metronome_cli.engine.weights import DecoderWeights
+
+ADAPTERS = {
+    "speech-lm": "metronome_cli.models.speech_lm",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model in memory. `chunk`: cache positions that one forward brings at most, for a ring's room.
+
+    `weights` is "random" or says where they came from.
+    """
+
+    decoder: DecoderWeights | nn.Module
+    fresh: Callable[[], InteractionModel]
+    chunk: int
+    weights: str = "random"
+
+
+def load_adapter(profile: Profile, *, weights: Path | None, device: str, seed: int) -> Loaded:
+    """The profile's model, with random weights where `weights` is None. Raises UsageError without an adapter."""
+    if profile.adapter is None:
+        raise UsageError(
+            f"profile {profile.name} is for planning only: no adapter runs it",
+            hint=f"use `metronome predict --profile {profile.name}`",
+        )
+    if profile.adapter not in ADAPTERS:
+        near = difflib.get_close_matches(profile.adapter, ADAPTERS, 1)
+        raise UsageError(
+            f"profile {profile.name}: adapter: {profile.adapter!r} is not known",
+            hint=f"did you mean {near[0]}?" if near else f"one of: {', '.join(sorted(ADAPTERS))}",
+        )
+    module = import_module(ADAPTERS[profile.adapter])
+    loaded: Loaded = module.load(profile, weights=weights, device=device, seed=seed)
+    return loaded

@@ -1,0 +1,179 @@
+"""The same controller on different caches: it converges on one and over-admits into the wall on the other.
+
+Callers arrive at a steady rate, each to stay for the session length; admission is AIMD on frame latency, and, in
+the guarded arm, a forecast of the pool as well. Whoever is not admitted gets a clean rejection. An arm's time ends
+when the last admitted caller would have finished.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from metronome_cli.config.policy import PolicySpec
+from metronome_cli.control.aimd import Aimd, AimdGains
+from metronome_cli.control.guard import Growth, MemoryGuard, Seat
+from metronome_cli.forecast.speech import spoken_moments
+from metronome_cli.load.arrivals import Arrival, ramp
+from metronome_cli.load.feeder import Feeder
+from metronome_cli.load.turns import TurnProcess
+from metronome_cli.measure.silence import SilenceWatch
+from metronome_cli.report.model import Arm, Collapse
+from metronome_cli.run.lab import Lab
+from metronome_cli.run.watch import Watch
+
+LOST = ("context", "refused", "lost_beat", "engine", "preempted")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmPlan:
+    """One arm: a policy, and whether the memory guard stands at the door."""
+
+    name: str
+    policy: PolicySpec
+    guard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Who comes: `sessions` callers at `rate_per_s`, each for the session length."""
+
+    sessions: int
+    rate_per_s: float
+
+
+def default_arms(window: PolicySpec) -> tuple[ArmPlan, ...]:
+    """Windowed, unbounded, and unbounded with the guard."""
+    unbounded = PolicySpec("unbounded")
+    return (
+        ArmPlan("windowed", window),
+        ArmPlan("unbounded", unbounded),
+        ArmPlan("unbounded, memory guard", unbounded, guard=True),
+    )
+
+
+def run_arms(lab: Lab, arms: Sequence[ArmPlan], offer: Offer, gains: AimdGains) -> list[Arm]:
+    """Every arm on a fresh engine under the same offered load."""
+    done = []
+    for index, arm in enumerate(arms):
+        share = 0.05 + 0.95 * index / len(arms), 0.05 + 0.95 * (index + 1) / len(arms)
+        profile = lab.profile.model_copy(update={"policy": str(arm.policy)})
+        done.append(ArmRun(replace(lab, profile=profile, progress=share), arm, offer, gains).run())
+        if lab.stop():
+            break
+    return done
+
+
+class ArmRun:
+    """One arm, window by window."""
+
+    def __init__(self, lab: Lab, plan: ArmPlan, offer: Offer, gains: AimdGains) -> None:
+        self.lab = lab
+        self.plan = plan
+        self.length_s = lab.session_length_s + offer.sessions / offer.rate_per_s
+        self.gains = gains
+        self.driver = lab.driver(min(offer.sessions, lab.max_sessions))
+        self.controller = Aimd(gains, lab.deadline_ms)
+        arrivals = ramp(offer.sessions, offer.rate_per_s, lab.session_length_s)
+        self.feeder = Feeder(self.driver, arrivals, self._admits)
+        self.watch = Watch(lab, self.driver, plan.name, f"{offer.sessions} callers at {offer.rate_per_s:g}/s")
+        self.collapse: Collapse | None = None
+        self._guard = self._make_guard() if plan.guard else None
+
+    def run(self) -> Arm:
+        silence = SilenceWatch(self.driver.ledger, max(2.0, 10 * self.lab.period_s))
+        clock = self.driver.clock
+        self.feeder.seat_first()
+        while clock.now() < self.length_s and not self.lab.stop() and not self._deserted():
+            self.feeder.run_until(min(clock.now() + self.gains.window_s, self.length_s))
+            self._control()
+            if self.collapse is None and silence.collapsed(clock.now()):
+                self.collapse = self._seen_collapse()
+                self.lab.observer.event("collapse", {"arm": self.plan.name, **self.collapse.model_dump()})
+        return self._arm()
+
+    def _deserted(self) -> bool:
+        return self.feeder.offered > 0 and not len(self.driver.population) and self.feeder.next_s > self.length_s
+
+    def _control(self) -> None:
+        watch = self.watch
+        watch.cap, watch.offered = self.controller.cap, self.feeder.offered
+        watch.shed = self.feeder.rejected + self.feeder.refused + self.driver.population.ended["shed"]
+        tally, _ = watch.close_window(self.driver.clock.now() / self.length_s)
+        seated = len(self.driver.population)
+        quantile = tally.latency.percentile(self.gains.quantile)
+        decision = self.controller.update(quantile, tally.misses > 0, seated)
+        surplus = seated - int(self.controller.cap)
+        if decision.action == "decrease" and surplus > 0:
+            self.driver.population.close_newest(surplus)
+        self.lab.observer.event(
+            "control",
+            {"arm": self.plan.name, "t_s": self.driver.clock.now(), "cap": decision.cap, "action": decision.action},
+        )
+
+    def _admits(self, arrival: Arrival) -> bool:
+        if len(self.driver.population) >= int(self.controller.cap):
+            return False
+        if self._guard is None:
+            return True
+        now = self.driver.clock.now()
+        seats = [
+            Seat(now - s.start_s + s.age_s, s.end_s - s.start_s + s.age_s) for s in self.driver.population.sessions()
+        ]
+        newcomer = Seat(arrival.age_s, arrival.age_s + arrival.lifetime_s)
+        return self._guard.admits(seats, newcomer, self.driver.population.target.pool().used_blocks)
+
+    def _make_guard(self) -> MemoryGuard:
+        target = self.driver.population.target
+        return MemoryGuard(growth_of(self.lab), target.pool().total_blocks)
+
+    def _seen_collapse(self) -> Collapse:
+        pool = self.driver.population.target.pool()
+        first, last = self.driver.pool_full_s, self.driver.ledger.last_output_s
+        return Collapse(
+            t_s=first if first is not None else (last or 0.0),
+            occupancy=pool.occupancy,
+            running=pool.running,
+            waiting=pool.waiting,
+            last_output_t_s=last,
+        )
+
+    def _arm(self) -> Arm:
+        timeline = self.watch.timeline
+        settled = [p.sessions for p in timeline[len(timeline) // 3 : 2 * len(timeline) // 3]]
+        ended = self.driver.population.ended
+        stuck = self.driver.population.target.pool().waiting
+        return Arm(
+            name=self.plan.name,
+            policy=str(self.plan.policy),
+            guard="memory" if self.plan.guard else None,
+            settled_sessions=statistics.fmean(settled) if settled else None,
+            collapsed=self.collapse is not None,
+            collapse=self.collapse,
+            lost_sessions=sum(ended[reason] for reason in LOST) + stuck,  # type: ignore[index]
+            occupancy_max=self.driver.occupancy_max,
+            timeline=timeline,
+        )
+
+
+def growth_of(lab: Lab) -> Growth:
+    """Mean and variance of one session's blocks under the profile's turn-taking (forecast/speech.py).
+
+    Half a block of rounding is added to the mean.
+    """
+    profile = lab.profile
+    assert profile.pool is not None
+    per_block, period_s, tokens = profile.pool.block_tokens, profile.frame.period_s, profile.tokens
+    swing = (tokens.per_frame(True) - tokens.per_frame(False)) / per_block  # blocks a frame
+    process = TurnProcess(profile.turns.speaking_share, profile.turns.turn)
+
+    def mean(age_s: float) -> float:
+        seen = profile.head_tokens + age_s / period_s * profile.mean_tokens_per_frame
+        return profile.policy_spec.resident_tokens(math.ceil(seen)) / per_block + 0.5
+
+    def variance(span_s: float) -> float:
+        return swing**2 * spoken_moments(process, period_s, math.ceil(span_s / period_s))[1]
+
+    return Growth(mean, variance)

@@ -1,0 +1,66 @@
+"""The coin flip: where t_sat is near the session length, ordinary variance decides whether a run collapses.
+
+The same N sessions live through the session length once a trial, on a fresh engine each, with other turns and
+other stretches of speech. What is counted is whether the pool filled before the end. Beside it stands the
+probability that the forecast gives for the profile, and a control: the same trials with the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.profile import Profile
+from metronome_cli.measure.confidence import binomial_interval
+from metronome_cli.report.model import Point, Trials
+from metronome_cli.run.lab import Lab
+from metronome_cli.run.point import PointPlan, PointRun
+
+Predict = Callable[[Profile, int, float], float | None]  # (profile, sessions, session length s) -> probability
+
+
+def run_trials(lab: Lab, policies: Sequence[PolicySpec], sessions: int, count: int, predict: Predict) -> list[Trials]:
+    """`count` trials of each policy. An interrupted series keeps the trials that were done."""
+    series = []
+    for index, policy in enumerate(policies):
+        profile = lab.profile.model_copy(update={"policy": str(policy)})
+        points = _series(replace(lab, profile=profile), sessions, count, (index, len(policies)))
+        series.append(_counted(profile, sessions, lab.session_length_s, points, predict))
+        lab.observer.event("trials", series[-1].model_dump())
+    return series
+
+
+def _series(lab: Lab, sessions: int, count: int, place: tuple[int, int]) -> list[Point]:
+    points = []
+    for trial in range(count):
+        if lab.stop():
+            break
+        done = (place[0] + trial / count) / place[1], (place[0] + (trial + 1) / count) / place[1]
+        seeded = replace(lab, seed=lab.seed + trial, progress=done)
+        plan = PointPlan(sessions, "trial", ages="start", length_s=lab.session_length_s)
+        point = PointRun(seeded, plan).run()
+        if not lab.stop():
+            points.append(point)
+    return points
+
+
+def _counted(
+    profile: Profile, sessions: int, length_s: float, points: Sequence[Point], predict: Predict
+) -> Trials:
+    instants = [point.pool_full_t_s for point in points]
+    collapsed = sum(instant is not None for instant in instants)
+    low, high = binomial_interval(collapsed, len(points)) if points else (None, None)
+    return Trials(
+        policy=profile.policy,
+        sessions=sessions,
+        session_length_s=length_s,
+        trials=len(points),
+        collapsed=collapsed,
+        share_low=low,
+        share_high=high,
+        predicted_probability=predict(profile, sessions, length_s),
+        collapse_t_s=instants,
+    )
+
+

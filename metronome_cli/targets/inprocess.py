@@ -1,0 +1,98 @@
+"""The in-process engine as a target: a model loaded once, a fresh engine on its weights for each point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.engine.build import build_stack
+from metronome_cli.engine.engine import FrameEngine
+from metronome_cli.engine.types import FrameInput, PoolState, StepResult
+from metronome_cli.errors import UsageError
+from metronome_cli.models.registry import Loaded, load_adapter
+
+
+@dataclass(frozen=True, slots=True)
+class InProcessModel:
+    """A model in this process's memory."""
+
+    loaded: Loaded
+    seed: int
+
+    @classmethod
+    def load(cls, profile: Profile, *, device: str, seed: int, weights: Path | None = None) -> InProcessModel:
+        """Weights of the profile's adapter: random ones from the seed, or a checkpoint directory's."""
+        return cls(load_adapter(profile, weights=weights, device=pick_device(device), seed=seed), seed)
+
+    def fresh_target(self, profile: Profile, seats: int) -> InProcessTarget:
+        """An engine on which nothing has run, under that profile's policy and pool."""
+        if profile.pool is None:
+            raise UsageError(
+                f"profile {profile.name}: pool: no budget is given",
+                hint="give one, such as --pool 2GiB",
+            )
+        stack = build_stack(
+            self.loaded.decoder,
+            blocks=profile.pool.block_count(profile.shape.kv_bytes_per_token),
+            block_tokens=profile.pool.block_tokens,
+            policy=profile.policy_spec,
+            sink_positions=profile.sink_positions,
+            context=profile.shape.context,
+            chunk=self.loaded.chunk,
+            keep_inputs=profile.exhaustion == "preempt",
+            seed=self.seed,
+        )
+        engine = FrameEngine(self.loaded.fresh(), stack, seats, profile.exhaustion)
+        return InProcessTarget(engine, profile, self.loaded.weights)
+
+
+class InProcessTarget:
+    """Implements `targets.base.Target` on a FrameEngine."""
+
+    def __init__(self, engine: FrameEngine, profile: Profile, weights: str) -> None:
+        self._engine = engine
+        self._profile = profile
+        self._weights = weights
+
+    def open(self, age_s: float = 0.0) -> int:
+        return self._engine.open(self._positions_at(age_s))
+
+    def step(self, frames: Sequence[FrameInput]) -> StepResult:
+        return self._engine.step(frames)
+
+    def close(self, slot: int) -> None:
+        self._engine.close(slot)
+
+    def pool(self) -> PoolState:
+        return self._engine.pool()
+
+    def blocks_at(self, age_s: float) -> int:
+        return self._engine.stack.blocks_at(self._positions_at(age_s))
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._engine.describe(), "weights": self._weights}
+
+    def _positions_at(self, age_s: float) -> int:
+        """Cache positions that a session of that age has seen, at its mean rate."""
+        frames = age_s / self._profile.frame.period_s
+        return round(self._profile.head_tokens + frames * self._profile.mean_tokens_per_frame)
+
+
+def pick_device(name: str) -> str:
+    """"auto" is CUDA where there is one. Raises UsageError for a device that is not there."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"--device: {name!r} is not a device", hint="auto, cpu, cuda or cuda:0") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"--device {name}: no CUDA device is available", hint="use --device cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"--device: {name!r} is not supported", hint="auto, cpu, cuda or cuda:0")
+    return name

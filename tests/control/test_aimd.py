@@ -1,0 +1,44 @@
+"""The controller settles near what a latency curve allows, and learns nothing from silence."""
+
+from metronome_cli.control.aimd import Aimd, AimdGains
+
+GAINS = AimdGains(target=0.7, increase=4, decrease=0.8, start=4)
+
+
+def settle(latency_of, windows=300):
+    controller = Aimd(GAINS, deadline_ms=80.0)
+    seen = []
+    for _ in range(windows):
+        seated = int(controller.cap)
+        controller.update(latency_of(seated), missed=False, seated=seated)
+        seen.append(seated)
+    return seen
+
+
+def test_it_saws_around_the_concurrency_that_meets_the_target():
+    tail = settle(lambda n: 1.0 * n)[-100:]
+    assert 0.75 * 56 <= min(tail)
+    assert max(tail) <= 56 + GAINS.increase + 1
+
+
+def test_silence_on_time_looks_like_health_and_it_over_admits():
+    assert settle(lambda n: 5.0)[-1] > 1000
+
+
+def test_without_frames_there_is_nothing_to_learn():
+    controller = Aimd(GAINS, 80.0)
+    assert controller.update(None, missed=False, seated=4).action == "hold"
+    assert controller.cap == GAINS.start
+
+
+def test_room_that_nobody_uses_does_not_grow():
+    controller = Aimd(GAINS, 80.0)
+    assert controller.update(5.0, missed=False, seated=2).action == "hold"
+
+
+def test_a_miss_shrinks_the_cap_to_a_share_of_who_is_seated():
+    controller = Aimd(GAINS, 80.0)
+    controller.cap = 100
+    decision = controller.update(20.0, missed=True, seated=50)
+    assert decision.action == "decrease"
+    assert controller.cap == 40

@@ -1,0 +1,91 @@
+"""A verdict has three values, and no data, drift or a late generator never passes."""
+
+import pytest
+
+from metronome_cli.config.objectives import Objective
+from metronome_cli.measure.judge import Evidence, drifts, generator_late, judge, overall, steps_to_settle
+from metronome_cli.measure.ledger import FrameRecord, Ledger
+
+P99 = Objective.parse("p99<80ms")
+
+
+def ledger_of(latencies_ms, *, delivered=1, late_s=0.0, limits=(80.0,)):
+    ledger = Ledger(80.0, limits)
+    for index, latency in enumerate(latencies_ms):
+        due = index * 0.08
+        ledger.add([FrameRecord(0, due, due + latency / 1e3, 1, delivered)], {"decode": latency / 1e3}, late_s)
+    return ledger
+
+
+def verdict(latencies_ms, objective=P99, **kwargs):
+    return judge(objective, Evidence(ledger_of(latencies_ms, **kwargs), 0.4, 0)).verdict
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "expected"),
+    [
+        (459, 0, "pass"),
+        (458, 0, "inconclusive"),
+        (458, 1, "inconclusive"),
+        (661, 1, "pass"),
+        (30, 6, "fail"),
+        (0, 0, "inconclusive"),
+    ],
+)
+def test_p99_needs_its_steps(good, bad, expected):
+    assert verdict([20.0] * good + [90.0] * bad) == expected
+
+
+def test_an_open_verdict_says_how_many_more_steps_would_settle_it():
+    result = judge(P99, Evidence(ledger_of([20.0] * 400 + [90.0]), 0.4, 0))
+    assert result.steps_missing == 662 - 401
+    assert steps_to_settle(1, 401, 0.01, 0.99) == 261
+
+
+def test_misses_are_judged_by_their_own_share():
+    objective = Objective.parse("misses<0.1%")
+    assert verdict([20.0] * 459, objective) == "inconclusive"
+    assert verdict([20.0] * 4603, objective) == "pass"
+
+
+def test_silence_fails_even_when_every_frame_is_on_time():
+    objective = Objective.parse("empty<1%")
+    assert verdict([5.0] * 500, objective, delivered=0) == "fail"
+    assert verdict([5.0] * 500, P99, delivered=0) == "pass"
+
+
+def test_frames_of_one_batch_count_as_one_step():
+    ledger = Ledger(80.0, [80.0])
+    for step in range(20):
+        records = [FrameRecord(s, step * 0.08, step * 0.08 + 0.01, 1, 1) for s in range(30)]
+        ledger.add(records, {}, 0.0)
+    assert ledger.total.frames == 600
+    assert judge(P99, Evidence(ledger, 0.4, 0)).verdict == "inconclusive"
+
+
+def test_extremes_fail_once_and_hold_only_with_enough_steps():
+    objective = Objective.parse("max<100ms")
+    assert verdict([20.0] * 459, objective) == "pass"
+    assert verdict([20.0] * 100, objective) == "inconclusive"
+    assert verdict([20.0] * 459 + [101.0], objective) == "fail"
+
+
+def test_drift_and_a_late_generator_never_pass():
+    judgements = [judge(P99, Evidence(ledger_of([20.0] * 500), 0.4, 0))]
+    assert overall(judgements)[0] == "pass"
+    rising = ledger_of([10.0 + index * 0.1 for index in range(500)])
+    assert overall(judgements, drifts(rising), None)[0] == "inconclusive"
+    late = ledger_of([20.0] * 500, late_s=0.02)
+    assert overall(judgements, None, generator_late(late))[0] == "inconclusive"
+
+
+def test_a_late_generator_takes_the_blame_for_timing_but_not_for_silence():
+    late = "the load generator itself was late: p99 30.0 ms"
+    slow = [judge(P99, Evidence(ledger_of([90.0] * 500), 0.4, 0))]
+    assert overall(slow, None, late)[0] == "inconclusive"
+    silent = [judge(Objective.parse("empty<1%"), Evidence(ledger_of([5.0] * 500, delivered=0), 1.0, 0))]
+    assert overall(silent, None, late)[0] == "fail"
+
+
+def test_no_objective_is_no_pass():
+    assert overall([])[0] == "inconclusive"

@@ -1,0 +1,65 @@
+"""The search finds what the simulated engine was built to hold, and names what binds."""
+
+import pytest
+
+from metronome_cli.control.aimd import AimdGains
+from metronome_cli.run.search import Search
+from tests.run.builders import lab_on, small_profile
+
+GAINS = AimdGains()
+
+
+def search(step_s, method="ramp", **kwargs):
+    found = Search(lab_on(step_s, **kwargs), GAINS, method, soak=False, confirm_steps=1000)
+    return found, found.run()
+
+
+def linear(base_s, each_s):
+    return lambda batch: base_s + each_s * batch
+
+
+@pytest.mark.parametrize("method", ["ramp", "bisect"])
+def test_deadline_binds_within_one_step_of_the_load_that_saturates(method):
+    searched, found = search(linear(0.004, 0.0012), method)
+    assert found.binding == "deadline"
+    assert found.safe < found.first_failing <= found.safe + 2 * found.step
+    saturation = (0.080 - 0.004) / 0.0012  # a step a period, everybody in it
+    assert 0.45 * saturation < found.safe < 1.02 * saturation
+    roles = {point.role for point in searched.points}
+    assert "confirm" in roles
+
+
+def test_both_methods_agree():
+    _, ramp = search(linear(0.004, 0.0012), "ramp")
+    _, bisect = search(linear(0.004, 0.0012), "bisect")
+    assert abs(ramp.safe - bisect.safe) <= max(ramp.step, bisect.step)
+
+
+def test_memory_binds_when_caches_outgrow_the_pool_first():
+    profile = small_profile(policy="unbounded", blocks=2000)
+    searched, found = search(linear(0.002, 0.0001), profile=profile, length_s=120.0)
+    fits = 2000 * 16 // (120 * 43.75)
+    assert found.binding == "memory"
+    assert found.safe == pytest.approx(fits, abs=1)
+    assert found.first_failing == found.safe + 1
+    assert next(p for p in searched.points if p.sessions == found.first_failing).verdict == "fail"
+
+
+def test_seats_bind_when_there_are_fewer_than_would_do():
+    _, found = search(linear(0.002, 0.0001), max_sessions=16)
+    assert (found.safe, found.first_failing, found.binding) == (16, None, "slots")
+
+
+def test_one_session_that_fails_is_infeasible():
+    _, found = search(linear(0.1, 0.0))
+    assert found.safe is None
+    assert found.first_failing == 1
+    assert found.binding == "deadline"
+
+
+def test_what_is_safe_was_confirmed_and_what_fails_was_seen_to_fail():
+    searched, found = search(linear(0.004, 0.0012))
+    safe = [p for p in searched.points if p.sessions == found.safe and p.role in ("confirm", "next")]
+    failing = [p for p in searched.points if p.sessions == found.first_failing]
+    assert any(p.verdict == "pass" and p.steps >= 459 for p in safe)
+    assert any(p.verdict == "fail" for p in failing)
