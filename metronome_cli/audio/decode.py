@@ -31,10 +31,15 @@ class DecodeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts over every channel, before the mix. `power`: sum of squares."""
+    """Counts over every channel, before the mix.
+
+    `flat`: of those at full scale, equal to the one before them, as clipping leaves them and loud speech does
+    not. `power`: sum of squares.
+    """
 
     values: int = 0
     full_scale: int = 0
+    flat: int = 0
     not_finite: int = 0
     peak: float = 0.0
     power: float = 0.0
@@ -42,10 +47,12 @@ class Tally:
     def plus(self, block: npt.NDArray[np.float32]) -> Tally:
         """block: [frames, channels]."""
         size = np.abs(block)
+        full = size >= FULL
         bad = int(block.size - np.isfinite(block).sum())
         return Tally(
             values=self.values + block.size,
-            full_scale=self.full_scale + int((size >= FULL).sum()),
+            full_scale=self.full_scale + int(full.sum()),
+            flat=self.flat + int((full[1:] & (block[1:] == block[:-1])).sum()),
             not_finite=self.not_finite + bad,
             peak=max(self.peak, float(size.max(initial=0.0))) if not bad else self.peak,
             power=self.power + (0.0 if bad else float(np.square(block, dtype=np.float64).sum())),

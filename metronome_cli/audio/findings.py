@@ -12,7 +12,7 @@ Each rule looks at the file as it was written, before any change of rate:
                         channels cancel: their mean is silent and they are not, the first one is used
                         offset: a mean beyond 5 % of full scale, taken off
                         beyond full scale: a peak over 1, scaled down to 1
-                        clipped: over 0.1 % of the samples within 2 % of full scale
+                        clipped: over 0.1 % of the samples in flat runs at full scale
                         silence: a peak under 0.0001 (-80 dB)
 """
 
@@ -114,7 +114,7 @@ def _levelled(samples: Audio, decoded: Decoded) -> tuple[Audio, list[str]]:
     if tally.peak > 1.0 + _ROUNDING:
         samples = samples / np.float32(tally.peak)
         said.append(f"beyond full scale (peak {tally.peak:.3g}): scaled down")
-    elif tally.full_scale > CLIPPED_SHARE * tally.values:
+    elif tally.flat > CLIPPED_SHARE * tally.values:
         said.append(
             f"clipped: {100 * tally.full_scale / tally.values:.2g} % of its samples are at full scale"
         )

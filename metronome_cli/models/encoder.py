@@ -80,7 +80,7 @@ class AudioEncoder:
     def step(self, state: Tensor, audio: Tensor) -> tuple[Tensor, Tensor]:
         """One more stretch of audio of each session.
 
-        state: [batch, state_width]; audio: [batch, n x samples_per_position] -> embeddings [batch, n, hidden],
+        state: [batch, state_width]; audio: [batch, n x samples_per_position] -> [batch, n, hidden] embeddings
         of about unit size, and the new state.
         """
         samples, features, *pasts = torch.split(state, self._parts, dim=1)
