@@ -1,4 +1,4 @@
-"""Checkpoint layouts written as tables of names: `Rule("layers.{n}.output", ("transformer.layers.{n}.out",))`.
+"""Checkpoint layouts as tables of names: `Rule("layers.{n}.output", ("transformer.layers.{n}.out",))`.
 
 `{n}` stands for a number, the same one on both sides. A star in a source, `"linears.*.weight"`, is the steps
 0, 1, ... of a stack, all of which are read.

@@ -1,8 +1,9 @@
 """Causal convolutions that carry their own context from frame to frame.
 
 A convolution with kernel k (dilated to k') and stride s needs the k' - s columns before its input; a
-transposed one with kernel k owes k - s columns to the frame after. Both keep exactly that, in their span of the session's
-row, so that any cutting of the signal into whole frames gives the same output as the whole signal at once.
+transposed one with kernel k owes k - s columns to the frame after. Both keep exactly that, in their span
+of the session's row, so that any cutting of the signal into whole frames gives the same output as the
+whole signal at once.
 """
 
 from __future__ import annotations

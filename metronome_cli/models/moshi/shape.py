@@ -1,0 +1,128 @@
+"""The sizes of a Moshi-like model, from a profile: `shape` for the temporal decoder, options for the rest.
+
+The defaults are Moshi 7B's (kyutai/moshiko, kyutai/moshika). PersonaPlex differs in nothing that a step
+reads: its 16 depth steps are 8 for the model's codes and 8 for the user's, which are always given. Kyutai
+speech to text has no depth transformer (`spoken: 0`), hears 32 codebooks and delays none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+
+from metronome_cli.config.profile import Profile, Shape
+from metronome_cli.errors import UsageError
+from metronome_cli.models.mimi.shape import MimiShape
+
+_MIMI = "mimi_"
+
+
+@dataclass(frozen=True, slots=True)
+class MoshiOptions:
+    """`adapter_options` of a profile, besides `mimi_*` (the fields of MimiShape that are numbers)."""
+
+    spoken: int = 8  # codebooks that the model says, one depth step each; 0: it only listens
+    heard: int = 8  # codebooks of the user
+    audio_vocab: int = 2048  # codes a codebook
+    acoustic_delay: int = 1  # frames by which codebooks after each first one lag
+    depth_layers: int = 6
+    depth_heads: int = 16
+    depth_hidden: int = 1024
+    depth_mlp: int = 2816
+    extra_heads: int = 0  # small heads beside the text head in the checkpoint, which are not run
+    text_temperature: float = 0.7
+    text_top_k: int = 25
+    audio_temperature: float = 0.8
+    audio_top_k: int = 250
+
+
+@dataclass(frozen=True, slots=True)
+class MoshiShape:
+    """All sizes of one model."""
+
+    decoder: Shape
+    options: MoshiOptions
+    mimi: MimiShape
+
+    @classmethod
+    def from_profile(cls, profile: Profile) -> MoshiShape:
+        """Raises UsageError for an unknown option, or a frame that is not one frame of the codec."""
+        own, codec = _split(profile)
+        shape = cls(profile.shape, MoshiOptions(**own), MimiShape(**codec))  # type: ignore[arg-type]
+        shape.check(profile)
+        return shape
+
+    @property
+    def streams(self) -> int:
+        """Tokens summed into one position: text, the model's codes, the user's."""
+        return 1 + self.options.spoken + self.options.heard
+
+    @property
+    def delays(self) -> tuple[int, ...]:
+        """Frames by which each stream lags: none for text and each speaker's first codebook."""
+        lag = self.options.acoustic_delay
+        groups = (self.options.spoken, self.options.heard)
+        return (0, *(0 if book == 0 else lag for group in groups for book in range(group)))
+
+    @property
+    def initial(self) -> tuple[int, ...]:
+        """The token of each stream before its first: one past the last real one."""
+        books = self.options.spoken + self.options.heard
+        return (self.decoder.vocab, *(self.options.audio_vocab for _ in range(books)))
+
+    @property
+    def depth_kv_bytes(self) -> int:
+        """Keys and values of one session's depth steps in one frame, at the decoder's precision."""
+        bytes_each = self.decoder.kv_bytes_per_token // (
+            2 * self.decoder.layers * self.decoder.kv_heads * self.decoder.head_dim
+        )
+        return 2 * self.options.spoken * self.options.depth_layers * self.options.depth_hidden * bytes_each
+
+    def check(self, profile: Profile) -> None:
+        """Raises UsageError naming what does not go together."""
+        where = f"profile {profile.name}"
+        frame, mimi, decoder = profile.frame, self.mimi, self.decoder
+        if frame.sample_rate != mimi.sample_rate or frame.samples != mimi.frame_samples:
+            raise UsageError(
+                f"{where}: frame has {frame.samples} samples at {frame.sample_rate} Hz; the codec's frame is "
+                f"{mimi.frame_samples} samples at {mimi.sample_rate} Hz",
+                hint=f"period: {1000 * mimi.frame_samples / mimi.sample_rate:g}ms",
+            )
+        if decoder.kv_heads != decoder.heads:
+            raise UsageError(f"{where}: shape.kv_heads must equal shape.heads, as in every Moshi")
+        if self.options.heard < 1 or max(self.options.heard, self.options.spoken) > mimi.stored_codebooks:
+            raise UsageError(f"{where}: heard and spoken must be 1 to {mimi.stored_codebooks} codebooks")
+        if self.options.audio_vocab != mimi.codebook_size:
+            raise UsageError(f"{where}: audio_vocab must equal mimi_codebook_size ({mimi.codebook_size})")
+
+
+def _split(profile: Profile) -> tuple[dict[str, float], dict[str, int]]:
+    own: dict[str, float] = {}
+    codec: dict[str, int] = {}
+    known = _known()
+    for key, value in profile.adapter_options.items():
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            raise UsageError(
+                f"profile {profile.name}: unknown adapter_options key {key!r}",
+                hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
+            )
+        own_or_codec: dict[str, float] | dict[str, int] = codec if key.startswith(_MIMI) else own
+        own_or_codec[key.removeprefix(_MIMI)] = _number(profile, key, value, whole=known[key])  # type: ignore[assignment]
+    return own, codec
+
+
+def _known() -> Mapping[str, bool]:
+    """Option -> whether it is a whole number."""
+    own = {field.name: field.type == "int" for field in fields(MoshiOptions)}
+    codec = {f"{_MIMI}{field.name}": True for field in fields(MimiShape) if field.type == "int"}
+    return own | codec
+
+
+def _number(profile: Profile, key: str, value: object, *, whole: bool) -> float:
+    right = isinstance(value, int) or (isinstance(value, float) and not whole)
+    if isinstance(value, bool) or not right or not 0 <= value <= 2**20:  # type: ignore[operator]
+        kind = "whole number" if whole else "number"
+        raise UsageError(f"profile {profile.name}: adapter_options.{key} is {value!r}; a {kind} is needed")
+    return value  # type: ignore[return-value]
