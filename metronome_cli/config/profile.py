@@ -1,4 +1,4 @@
-"""A profile: one model as a periodic load, everything that `capacity`, `probe` and `predict` need to know of it.
+"""A profile: one model as a periodic load, all that `capacity`, `probe` and `predict` need to know of it.
 
 YAML on disk, validated here; unknown keys are refused with the nearest known one named (config/loading.py).
 Quantities carry units ("80ms", "168MiB"). Sizes are bytes, times seconds, after parsing.
@@ -109,7 +109,7 @@ class FrameTokens(Strict):
 class Turns(Strict):
     """Turn-taking of a session: an alternating process, seeded per session.
 
-    `speaking_share` is the long-run share of time the model speaks, `turn` the mean length of one of its turns.
+    `speaking_share` is the long-run share of time the model speaks, `turn` the mean length of one turn.
     """
 
     speaking_share: Fraction = 0.5
@@ -176,7 +176,8 @@ class StagePositions(Strict):
 class Stage(Strict):
     """A further consumer of session memory beside the main decoder.
 
-    - paged: a cache of its own that grows (a talker); `limit` ends it, `resets: turn` drops it at each turn's end.
+    - paged: a cache of its own that grows (a talker); `limit` ends it, `resets: turn` drops it at each
+      turn's end.
     - ring: `limit` positions allocated when the session opens.
     - per_frame: rebuilt inside each frame (a depth transformer).
     - state: fixed bytes a session (`state_bytes`), for example codec or encoder state.
