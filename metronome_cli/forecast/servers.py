@@ -1,0 +1,120 @@
+"""What vLLM and SGLang call their pool's occupancy, their sessions and their tokens.
+
+A session that waits for its next input counts neither as running nor as waiting there, and an engine that
+stalls preempts nothing; so what is read is occupancy and delivered tokens. A server with several engines
+has one series each; they are kept apart by their labels, and the fullest one decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from metronome_cli.errors import UsageError
+from metronome_cli.forecast.prometheus import Sample
+
+_START = "process_start_time_seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """One server's metric names; of `occupancy` the first that is there counts, older ones last."""
+
+    server: str
+    occupancy: tuple[str, ...]
+    running: str
+    waiting: str
+    delivered: str
+
+
+VLLM = Names(
+    "vLLM",
+    ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:generation_tokens_total",
+)
+SGLANG = Names(
+    "SGLang",
+    ("sglang:token_usage",),
+    "sglang:num_running_reqs",
+    "sglang:num_queue_reqs",
+    "sglang:generation_tokens_total",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One scrape: occupancy of each engine by its labels, and sums over engines. None: not exported."""
+
+    server: str
+    metric: str
+    occupancy: dict[str, float]
+    running: float | None = None
+    waiting: float | None = None
+    delivered: float | None = None  # tokens since the server started
+    started: float | None = None  # its start, as it says
+    pool_tokens: float | None = None
+
+
+def read(samples: Sequence[Sample], metric: str | None = None, where: str = "scrape") -> Reading:
+    """Find the occupancy. `metric` names it for servers not known here. Raises UsageError when it is not
+    there.
+    """
+    names = {sample.name for sample in samples}
+    if metric is not None:
+        if metric not in names:
+            raise _missing([metric], names, where)
+        return Reading("server", metric, _series(samples, metric), started=_sum(samples, _START))
+    for known in (VLLM, SGLANG):
+        for candidate in known.occupancy:
+            if candidate in names:
+                return _reading(samples, known, candidate)
+    raise _missing([*VLLM.occupancy, *SGLANG.occupancy], names, where)
+
+
+def _reading(samples: Sequence[Sample], known: Names, metric: str) -> Reading:
+    return Reading(
+        server=known.server,
+        metric=metric,
+        occupancy=_series(samples, metric),
+        running=_sum(samples, known.running),
+        waiting=_sum(samples, known.waiting),
+        delivered=_sum(samples, known.delivered),
+        started=_sum(samples, _START),
+        pool_tokens=_pool_tokens(samples),
+    )
+
+
+def _series(samples: Sequence[Sample], metric: str) -> dict[str, float]:
+    return {_key(sample): sample.value for sample in samples if sample.name == metric}
+
+
+def _key(sample: Sample) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+
+
+def _sum(samples: Sequence[Sample], name: str) -> float | None:
+    values = [sample.value for sample in samples if sample.name == name]
+    return sum(values) if values else None
+
+
+def _pool_tokens(samples: Sequence[Sample]) -> float | None:
+    """The pool of one engine, in tokens, where the server says it."""
+    for sample in samples:
+        if sample.name == "sglang:max_total_num_tokens":
+            return sample.value
+        if sample.name == "vllm:cache_config_info":
+            blocks, size = sample.labels.get("num_gpu_blocks", ""), sample.labels.get("block_size", "")
+            if blocks.isdigit() and size.isdigit():
+                return float(int(blocks) * int(size))
+    return None
+
+
+def _missing(wanted: Sequence[str], names: set[str], where: str) -> UsageError:
+    near = sorted(name for name in names if any(word in name for word in ("cache", "usage", "kv")))[:6]
+    there = f"; there are {', '.join(near)}" if near else f"; {len(names)} other metrics are there"
+    return UsageError(
+        f"{where}: no occupancy among its metrics (looked for {', '.join(wanted)}){there}",
+        hint="name the gauge that holds the pool's used share, 0..1, with --metric",
+    )
