@@ -74,5 +74,8 @@ class InteractionModel(Protocol):
 class ModelOutput(Protocol):
     """What one slot's frame produced."""
 
-    tokens: Sequence[int]
-    audio: Audio | None
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+    @property
+    def audio(self) -> Audio | None: ...

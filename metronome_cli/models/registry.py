@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from metronome_cli.engine.weights import DecoderWeights
 
 ADAPTERS = {
+    "moshi": "metronome_cli.models.moshi",
     "speech-lm": "metronome_cli.models.speech_lm",
 }
 

@@ -1,8 +1,9 @@
-"""The whole codec, one frame of many sessions at a time, state by slot."""
+"""The whole codec, one frame of many sessions at a time; what they remember is in `CodecState`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,8 +20,7 @@ from metronome_cli.models.source import WeightSource
 class Mimi:
     """Encoder and decoder of one set of weights, always float32, as shipped.
 
-    `levels` of the codebooks are used. A slot's encoder and decoder advance on their own; a model that only
-    listens leaves the decoder out.
+    `levels` of the codebooks are used. A model that only listens leaves the decoder out.
     """
 
     def __init__(self, weights: WeightSource, shape: MimiShape, levels: int, *, speaks: bool = True) -> None:
@@ -30,47 +30,59 @@ class Mimi:
         self.quantizer = Quantizer(weights, shape, levels)
         self.decoder = Decoder(weights, shape) if speaks else None
 
-    @property
-    def bytes_per_slot(self) -> int:
-        """Bytes of state that one session holds, the same from its first frame on."""
-        decoder = self.decoder.state.bytes_per_slot if self.decoder else 0
-        return self.encoder.state.bytes_per_slot + decoder
+    def new_state(self) -> CodecState:
+        """Room for sessions' memory; no slot is open in it."""
+        return CodecState(self.encoder.new_state(), self.decoder.new_state() if self.decoder else None)
+
+    def encode(self, state: CodecState, slots: Sequence[int], audio: Tensor) -> Tensor:
+        """audio: [batch, frame_samples], the next frame of each slot -> codes [batch, levels]."""
+        return self.quantizer.encode(self.encoder.step(state.encoder, slots, audio))
+
+    def decode(self, state: CodecState, slots: Sequence[int], codes: Tensor) -> Tensor:
+        """codes: [batch, levels], the next frame of each slot -> audio [batch, frame_samples].
+
+        Raises ValueError where the codec was built to listen only.
+        """
+        if self.decoder is None or state.decoder is None:
+            raise ValueError("this codec was built to listen only")
+        return self.decoder.step(state.decoder, slots, self.quantizer.decode(codes))
+
+
+@dataclass(frozen=True, slots=True)
+class CodecState:
+    """Both halves' memory of every slot. They advance on their own: the decoder may lag, or stand still."""
+
+    encoder: HalfState
+    decoder: HalfState | None
 
     def open(self, slot: int) -> None:
-        """Fresh state for this slot; the others keep theirs."""
-        self.encoder.state.open(slot)
+        """Forget whatever the slot held; the others keep theirs."""
+        self.encoder.open(slot)
         if self.decoder:
-            self.decoder.state.open(slot)
+            self.decoder.open(slot)
 
-    def encode(self, slots: Sequence[int], audio: Tensor) -> Tensor:
-        """audio: [batch, frame_samples], the next frame of each slot -> codes [batch, levels]."""
-        return self.quantizer.encode(self.encoder.step(slots, audio))
-
-    def decode(self, slots: Sequence[int], codes: Tensor) -> Tensor:
-        """codes: [batch, levels], the next frame of each slot -> audio [batch, frame_samples]."""
-        if self.decoder is None:
-            raise ValueError("this codec was built to listen only")
-        return self.decoder.step(slots, self.quantizer.decode(codes))
+    @property
+    def bytes_per_slot(self) -> int:
+        """Bytes that one session holds, the same from its first frame on."""
+        return self.encoder.bytes_per_slot + (self.decoder.bytes_per_slot if self.decoder else 0)
 
 
-class State:
+class HalfState:
     """One half's memory of every slot: convolution contexts, transformer rings, positions seen."""
 
-    def __init__(self, layout: RowLayout, transformer: CodecTransformer, weights: WeightSource) -> None:
-        self.transformer = transformer
-        self.rows = SlotRows((layout.width,), weights.device, weights.dtype)
-        self.lengths = SlotRows((), weights.device, torch.int64)
+    def __init__(self, width: int, rings: list[SlotRows], device: torch.device) -> None:
+        self.rings = rings
+        self.rows = SlotRows((width,), device, torch.float32)
+        self.lengths = SlotRows((), device, torch.int64)
 
     def open(self, slot: int) -> None:
         """Forget whatever the slot held."""
-        self.transformer.open(slot)
-        self.rows.open(slot)
-        self.lengths.open(slot)
+        for table in (*self.rings, self.rows, self.lengths):
+            table.open(slot)
 
     @property
     def bytes_per_slot(self) -> int:
-        """Bytes one session holds, the same from its first frame on."""
-        return self.rows.bytes_per_slot + self.lengths.bytes_per_slot + self.transformer.bytes_per_slot
+        return sum(table.bytes_per_slot for table in (*self.rings, self.rows, self.lengths))
 
     def enter(self, slots: Sequence[int]) -> Batch:
         """The rows of these slots, copied together for one step."""
@@ -99,23 +111,26 @@ class Encoder:
     """Samples to latents."""
 
     def __init__(self, weights: WeightSource, shape: MimiShape) -> None:
-        layout = RowLayout()
-        self.convolutions = seanet.encoder(weights, layout, shape)
+        self.layout = RowLayout()
+        self.convolutions = seanet.encoder(weights, self.layout, shape)
         self.transformer = CodecTransformer(weights, "encoder_transformer", shape)
         widths = (shape.hidden, shape.hidden)
         self.down = Conv(
-            weights, layout, "downsample", widths, 2 * shape.stride,
+            weights, self.layout, "downsample", widths, 2 * shape.stride,
             stride=shape.stride, bias=False, replicate=True,
         )  # fmt: skip
-        self.state = State(layout, self.transformer, weights)
+        self._device = weights.device
 
-    def step(self, slots: Sequence[int], audio: Tensor) -> Tensor:
+    def new_state(self) -> HalfState:
+        return HalfState(self.layout.width, self.transformer.new_rings(), self._device)
+
+    def step(self, state: HalfState, slots: Sequence[int], audio: Tensor) -> Tensor:
         """audio: [batch, frame_samples] -> latents [batch, hidden]."""
-        batch = self.state.enter(slots)
+        batch = state.enter(slots)
         x = seanet.run(self.convolutions, audio[:, None], batch.rows, batch.fresh)
-        x = self.transformer(x.transpose(1, 2), slots, batch.lengths)
+        x = self.transformer(x.transpose(1, 2), slots, batch.lengths, state.rings)
         latents = self.down(x.transpose(1, 2), batch.rows, batch.fresh)
-        self.state.leave(batch, x.shape[1])
+        state.leave(batch, x.shape[1])
         return latents[..., 0]
 
 
@@ -123,20 +138,23 @@ class Decoder:
     """Latents to samples."""
 
     def __init__(self, weights: WeightSource, shape: MimiShape) -> None:
-        layout = RowLayout()
+        self.layout = RowLayout()
         widths = (shape.hidden, shape.hidden)
         self.up = TransposedConv(
-            weights, layout, "upsample", widths, shape.stride, groups=shape.hidden, bias=False
+            weights, self.layout, "upsample", widths, shape.stride, groups=shape.hidden, bias=False
         )
         self.transformer = CodecTransformer(weights, "decoder_transformer", shape)
-        self.convolutions = seanet.decoder(weights, layout, shape)
-        self.state = State(layout, self.transformer, weights)
+        self.convolutions = seanet.decoder(weights, self.layout, shape)
+        self._device = weights.device
 
-    def step(self, slots: Sequence[int], latents: Tensor) -> Tensor:
+    def new_state(self) -> HalfState:
+        return HalfState(self.layout.width, self.transformer.new_rings(), self._device)
+
+    def step(self, state: HalfState, slots: Sequence[int], latents: Tensor) -> Tensor:
         """latents: [batch, hidden] -> audio [batch, frame_samples]."""
-        batch = self.state.enter(slots)
+        batch = state.enter(slots)
         x = self.up(latents[..., None], batch.rows, batch.fresh)
-        x = self.transformer(x.transpose(1, 2), slots, batch.lengths)
+        x = self.transformer(x.transpose(1, 2), slots, batch.lengths, state.rings)
         audio = seanet.run(self.convolutions, x.transpose(1, 2), batch.rows, batch.fresh)
-        self.state.leave(batch, x.shape[1])
+        state.leave(batch, x.shape[1])
         return audio[:, 0]

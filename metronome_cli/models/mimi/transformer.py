@@ -52,7 +52,7 @@ def _norm(weights: WeightSource, name: str, dim: int) -> tuple[Tensor, Tensor]:
 
 
 class CodecTransformer:
-    """All layers, and the rings of every slot: [slots, layers, 2, heads, ring, head_dim], float32."""
+    """All layers. The rings that they write to are the caller's (`new_rings`)."""
 
     def __init__(self, weights: WeightSource, name: str, shape: MimiShape) -> None:
         self.shape = shape
@@ -60,28 +60,23 @@ class CodecTransformer:
         self.layers = [CodecLayer(weights, f"{name}.layers.{n}", shape) for n in range(shape.layers)]
         pairs = torch.arange(0, shape.head_dim, 2, device=weights.device, dtype=torch.float64)
         self._frequencies = shape.rope_theta ** -(pairs / shape.head_dim)
-        ring_shape = (2, shape.heads, self.ring, shape.head_dim)
-        self._rings = [SlotRows(ring_shape, weights.device, weights.dtype) for _ in self.layers]
+        self._device, self._dtype = weights.device, weights.dtype
 
-    def open(self, slot: int) -> None:
-        """An empty ring for the slot."""
-        for ring in self._rings:
-            ring.open(slot)
+    def new_rings(self) -> list[SlotRows]:
+        """For each layer, a table of keys and values: [slots, 2, heads, ring, head_dim]."""
+        shape = (2, self.shape.heads, self.ring, self.shape.head_dim)
+        return [SlotRows(shape, self._device, self._dtype) for _ in self.layers]
 
-    @property
-    def bytes_per_slot(self) -> int:
-        return sum(ring.bytes_per_slot for ring in self._rings)
-
-    def __call__(self, x: Tensor, slots: Sequence[int], lengths: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, slots: Sequence[int], lengths: Tensor, rings: Sequence[SlotRows]) -> Tensor:
         """x: [batch, columns, hidden], the next `stride` positions of each slot -> the same shape.
 
-        lengths: [batch], positions that each slot has seen before.
+        lengths: [batch], positions that each slot has seen before. The slots' rings are updated.
         """
         batch, columns = x.shape[:2]
         positions = lengths[:, None] + torch.arange(columns, device=x.device)  # [batch, columns]
         frame = _Frame(slots, positions, self._rotation(positions, x.dtype), self._visible(positions))
         rows = x.reshape(batch * columns, -1)
-        for layer, ring in zip(self.layers, self._rings, strict=True):
+        for layer, ring in zip(self.layers, rings, strict=True):
             joined = layer.attention_input(rows).view(batch, columns, 3, self.shape.heads, -1)
             query, key, value = joined.permute(2, 0, 3, 1, 4)  # [batch, heads, columns, head_dim] each
             keys, values = frame.store(ring.data, frame.turn(key), value)

@@ -20,19 +20,11 @@ from torch import Tensor
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import Audio
 from metronome_cli.engine.weights import DecoderWeights
-from metronome_cli.errors import UsageError
 from metronome_cli.models.base import Stack, StageTimer
-from metronome_cli.models.checkpoint import Checkpoint, refuse_unexpected
-from metronome_cli.models.mimi import Mimi
-from metronome_cli.models.moshi.depth import DepthTransformer
-from metronome_cli.models.moshi.layouts import ignored, layouts
-from metronome_cli.models.moshi.sampling import Choice, FrameSampler
-from metronome_cli.models.moshi.shape import MoshiShape
+from metronome_cli.models.moshi.network import MoshiNetwork, load_network
+from metronome_cli.models.moshi.sampling import FrameSampler
 from metronome_cli.models.moshi.streams import StreamStep, TokenStreams
-from metronome_cli.models.moshi.temporal import StreamEmbedding, decoder_weights, text_head
-from metronome_cli.models.source import CheckpointSource, RandomSource, WeightSource
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+from metronome_cli.models.registry import Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +36,22 @@ class MoshiOutput:
 
 
 class MoshiModel:
-    """Implements `models.base.InteractionModel`. `decoder` holds the layers that the engine's stack runs.
+    """Implements `models.base.InteractionModel`.
 
     State a slot, all outside the pool: Mimi's encoder and decoder, the delayed tokens, a generator.
     """
 
-    def __init__(
-        self, shape: MoshiShape, weights: WeightSource, codec_weights: WeightSource, *, source: str, seed: int
-    ) -> None:
-        options = shape.options
-        device = weights.device
+    def __init__(self, network: MoshiNetwork, seed: int) -> None:
+        shape = network.shape
         self.shape = shape
-        self.decoder: DecoderWeights = decoder_weights(weights, shape, source)
-        self._source = source
-        self._embedding = StreamEmbedding(weights, shape)
-        self._text_head = text_head(weights, shape)
-        self._depth = DepthTransformer(weights, shape) if options.spoken else None
-        speaks = options.spoken > 0
-        self._mimi = Mimi(codec_weights, shape.mimi, max(options.heard, options.spoken), speaks=speaks)
-        self._streams = TokenStreams(shape.delays, shape.initial, options.spoken, device)
-        self._sampler = FrameSampler(
-            Choice(options.text_temperature, options.text_top_k),
-            Choice(options.audio_temperature, options.audio_top_k),
-            steps=options.spoken,
-            vocab=(shape.decoder.vocab, options.audio_vocab),
-            seed=seed,
-            device=device,
-        )
-        self._device = device
-        self._parameters = {"model": weights.taken, "codec": codec_weights.taken}
-        self._weight_bytes = weights.taken_bytes + codec_weights.taken_bytes
-        self.stages = ("encode", "prefill", "depth", "codec") if speaks else ("encode", "prefill")
+        self._network = network
+        self._seed = seed
+        self._codec = network.mimi.new_state()
+        self._streams = TokenStreams(shape.delays, shape.initial, shape.options.spoken, network.device)
+        self._sampler = FrameSampler.of(shape, seed, network.device)
+        self.stages: tuple[str, ...] = ("encode", "prefill")
+        if network.depth is not None:
+            self.stages += ("depth", "codec")
 
     @classmethod
     def from_profile(
@@ -84,42 +61,17 @@ class MoshiModel:
         device: torch.device | str = "cpu",
         seed: int = 0,
     ) -> MoshiModel:
-        """Built to a profile; `weights` is "random" (all of `seed`) or a directory of safetensors.
+        """See `network.load_network`."""
+        return cls(load_network(profile, weights, device, seed), seed)
 
-        On a CPU the layers are float32 whatever the profile's dtype; elsewhere they have that dtype. Raises
-        UsageError where profile or checkpoint do not fit, naming what is missing and what is unexpected.
-        """
-        shape = MoshiShape.from_profile(profile)
-        device = torch.device(device)
-        dtype = _dtype(profile, device)
-        if str(weights) == "random":
-            return cls(
-                shape,
-                RandomSource(seed, device, dtype),
-                RandomSource(seed, device, torch.float32),
-                source="random",
-                seed=seed,
-            )
-        checkpoint = Checkpoint.open(Path(weights))
-        try:
-            return cls._from_checkpoint(checkpoint, shape, device, dtype, seed)
-        finally:
-            checkpoint.close()
+    @property
+    def decoder(self) -> DecoderWeights:
+        """The temporal layers, for the engine's stack."""
+        return self._network.decoder
 
-    @classmethod
-    def _from_checkpoint(
-        cls, checkpoint: Checkpoint, shape: MoshiShape, device: torch.device, dtype: torch.dtype, seed: int
-    ) -> MoshiModel:
-        names = layouts(shape)
-        model = cls(
-            shape,
-            CheckpointSource(checkpoint, names, device, dtype),
-            CheckpointSource(checkpoint, names, device, torch.float32),
-            source=str(checkpoint.root),
-            seed=seed,
-        )
-        refuse_unexpected(checkpoint, ignored(shape))
-        return model
+    def fresh(self) -> MoshiModel:
+        """The same weights with no session in them."""
+        return MoshiModel(self._network, self._seed)
 
     def positions(self, slot: int, tokens_out: int) -> int:
         """One: every stream of a frame is summed into one position."""
@@ -127,7 +79,7 @@ class MoshiModel:
 
     def open(self, slot: int) -> None:
         """A session that has not begun."""
-        self._mimi.open(slot)
+        self._codec.open(slot)
         self._streams.open(slot)
         self._sampler.open(slot)
 
@@ -153,11 +105,12 @@ class MoshiModel:
             step = self._streams.begin(slots, self._hear(slots, audio))
         with timer("prefill"):
             hidden, text = self._advance(stack, slots, step)
-        if self._depth is None:
+        depth = self._network.depth
+        if depth is None:
             self._streams.finish(step, text[:, None])
             return [MoshiOutput([token][:n]) for token, n in zip(text.tolist(), tokens_out, strict=True)]
         with timer("depth"):
-            said = torch.cat([text[:, None], self._depth.run(hidden, text, self._sampler.code)], dim=1)
+            said = torch.cat([text[:, None], depth.run(hidden, text, self._sampler.code)], dim=1)
             heard_by_user = self._streams.finish(step, said)
         with timer("codec"):
             sound = self._speak(slots, step, heard_by_user)
@@ -167,15 +120,15 @@ class MoshiModel:
     def describe(self) -> Mapping[str, Any]:
         """Adapter, weights, parameters, bytes of state a session by part, none of it in the pool."""
         state = {
-            "codec": self._mimi.bytes_per_slot,
+            "codec": self._codec.bytes_per_slot,
             "streams": self._streams.bytes_per_slot,
-            "depth": self.shape.depth_kv_bytes if self._depth else 0,
+            "depth": self.shape.depth_kv_bytes if self._network.depth else 0,
         }
         return {
             "adapter": "moshi",
-            "weights": self._source,
-            "parameters": sum(self._parameters.values()),
-            "weight_bytes": self._weight_bytes,
+            "weights": self._network.source,
+            "parameters": self._network.parameters,
+            "weight_bytes": self._network.weight_bytes,
             "state_bytes": state["codec"] + state["streams"],
             "stage_state_bytes": state,
             "stages": list(self.stages),
@@ -183,15 +136,15 @@ class MoshiModel:
 
     def _hear(self, slots: Sequence[int], audio: Sequence[Audio]) -> Tensor:
         """The user's codes of this frame: [batch, heard]."""
-        samples = torch.from_numpy(np.stack(audio)).to(self._device)
-        return self._mimi.encode(slots, samples)[:, : self.shape.options.heard]
+        samples = torch.from_numpy(np.stack(audio)).to(self._network.device)
+        return self._network.mimi.encode(self._codec, slots, samples)[:, : self.shape.options.heard]
 
     def _advance(self, stack: Stack, slots: Sequence[int], step: StreamStep) -> tuple[Tensor, Tensor]:
         """The temporal step: hidden [batch, hidden], text tokens [batch]."""
         self._sampler.begin(slots)
-        embeds = self._embedding(step.row).unsqueeze(1)
+        embeds = self._network.embedding(step.row).unsqueeze(1)
         hidden = stack.forward(slots, embeds, [1] * len(slots))
-        return hidden, self._sampler.text(self._text_head(hidden))
+        return hidden, self._sampler.text(self._network.text_head(hidden))
 
     def _speak(self, slots: Sequence[int], step: StreamStep, frame: Tensor) -> list[Audio | None]:
         """Audio of the slots that have a frame to say."""
@@ -199,19 +152,14 @@ class MoshiModel:
         rows = [row for row, speaks in enumerate(speaking) if speaks]
         sound: list[Audio | None] = [None] * len(slots)
         if rows:
-            codes = frame[rows, 1:]
-            for row, samples in zip(
-                rows, self._mimi.decode([slots[r] for r in rows], codes).cpu(), strict=True
-            ):
-                sound[row] = samples.numpy()
+            speakers = [slots[row] for row in rows]
+            samples = self._network.mimi.decode(self._codec, speakers, frame[rows, 1:]).cpu()
+            for row, one in zip(rows, samples, strict=True):
+                sound[row] = one.numpy()
         return sound
 
 
-def _dtype(profile: Profile, device: torch.device) -> torch.dtype:
-    """What the layers are run in."""
-    if device.type == "cpu":
-        return torch.float32
-    name = profile.shape.dtype
-    if name not in _DTYPES:
-        raise UsageError(f"profile {profile.name}: shape.dtype {name} is not one the moshi adapter runs")
-    return _DTYPES[name]
+def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> Loaded:
+    """See `models.registry`."""
+    model = MoshiModel.from_profile(profile, weights or "random", device, seed)
+    return Loaded(model.decoder, model.fresh, chunk=1, weights=model.decoder.source)

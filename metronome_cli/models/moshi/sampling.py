@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from metronome_cli.models.moshi.shape import MoshiShape
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -51,6 +53,19 @@ class FrameSampler:
         self._opened = 0
         self._generators: dict[int, torch.Generator] = {}
         self._noise: Sequence[Tensor] = ()
+
+    @classmethod
+    def of(cls, shape: MoshiShape, seed: int, device: torch.device) -> FrameSampler:
+        """The temperatures and top-k of a profile's options."""
+        options = shape.options
+        return cls(
+            Choice(options.text_temperature, options.text_top_k),
+            Choice(options.audio_temperature, options.audio_top_k),
+            steps=options.spoken,
+            vocab=(shape.decoder.vocab, options.audio_vocab),
+            seed=seed,
+            device=device,
+        )
 
     def open(self, slot: int) -> None:
         """Another session in this slot, with numbers of its own."""

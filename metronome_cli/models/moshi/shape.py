@@ -7,13 +7,13 @@ speech to text has no depth transformer (`spoken: 0`), hears 32 codebooks and de
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from typing import Any
 
 from metronome_cli.config.profile import Profile, Shape
 from metronome_cli.errors import UsageError
 from metronome_cli.models.mimi.shape import MimiShape
+from metronome_cli.models.options import Options
 
 _MIMI = "mimi_"
 
@@ -48,8 +48,15 @@ class MoshiShape:
     @classmethod
     def from_profile(cls, profile: Profile) -> MoshiShape:
         """Raises UsageError for an unknown option, or a frame that is not one frame of the codec."""
-        own, codec = _split(profile)
-        shape = cls(profile.shape, MoshiOptions(**own), MimiShape(**codec))  # type: ignore[arg-type]
+        own, codec = _defaults(MoshiOptions), _defaults(MimiShape, _MIMI)
+        given = Options(profile, own | codec)
+        shape = cls(
+            profile.shape,
+            MoshiOptions(**{key: _value(given, key, default) for key, default in own.items()}),
+            MimiShape(
+                **{key.removeprefix(_MIMI): _value(given, key, default) for key, default in codec.items()}
+            ),
+        )
         shape.check(profile)
         return shape
 
@@ -97,32 +104,14 @@ class MoshiShape:
             raise UsageError(f"{where}: audio_vocab must equal mimi_codebook_size ({mimi.codebook_size})")
 
 
-def _split(profile: Profile) -> tuple[dict[str, float], dict[str, int]]:
-    own: dict[str, float] = {}
-    codec: dict[str, int] = {}
-    known = _known()
-    for key, value in profile.adapter_options.items():
-        if key not in known:
-            near = get_close_matches(key, known, n=1)
-            raise UsageError(
-                f"profile {profile.name}: unknown adapter_options key {key!r}",
-                hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
-            )
-        own_or_codec: dict[str, float] | dict[str, int] = codec if key.startswith(_MIMI) else own
-        own_or_codec[key.removeprefix(_MIMI)] = _number(profile, key, value, whole=known[key])  # type: ignore[assignment]
-    return own, codec
+def _defaults(kind: type[MoshiOptions] | type[MimiShape], prefix: str = "") -> dict[str, int | float]:
+    """Option name -> default, of the fields that are numbers."""
+    return {
+        f"{prefix}{field.name}": field.default
+        for field in fields(kind)
+        if isinstance(field.default, int | float)
+    }
 
 
-def _known() -> Mapping[str, bool]:
-    """Option -> whether it is a whole number."""
-    own = {field.name: field.type == "int" for field in fields(MoshiOptions)}
-    codec = {f"{_MIMI}{field.name}": True for field in fields(MimiShape) if field.type == "int"}
-    return own | codec
-
-
-def _number(profile: Profile, key: str, value: object, *, whole: bool) -> float:
-    right = isinstance(value, int) or (isinstance(value, float) and not whole)
-    if isinstance(value, bool) or not right or not 0 <= value <= 2**20:  # type: ignore[operator]
-        kind = "whole number" if whole else "number"
-        raise UsageError(f"profile {profile.name}: adapter_options.{key} is {value!r}; a {kind} is needed")
-    return value  # type: ignore[return-value]
+def _value(given: Options, key: str, default: int | float) -> Any:
+    return given.number(key) if isinstance(default, int) else given.real(key)
