@@ -41,6 +41,11 @@ class LogHistogram:
         if other.max_ms is not None:
             self.max_ms = other.max_ms if self.max_ms is None else max(self.max_ms, other.max_ms)
 
+    def above(self, value_ms: float) -> int:
+        """How many values lie above this one, to the bucket."""
+        index = 0 if value_ms <= _LOW_MS else 1 + int(math.log(value_ms / _LOW_MS) / _LOG_RATIO)
+        return int(self._counts[index + 1 :].sum())
+
     def percentile(self, q: float) -> float | None:
         """The value in milliseconds that a fraction q (0..1] of all values do not pass."""
         if self.total == 0 or self.max_ms is None:

@@ -17,7 +17,8 @@ from metronome_cli.errors import Verdict
 from metronome_cli.measure.confidence import lower_bound, steps_needed, upper_bound
 from metronome_cli.measure.ledger import Ledger
 
-LATE_SHARE = 0.10  # a generator later than this share of the deadline at its p99 was the limit itself
+LATE_SHARE = 0.10  # of the deadline: a step begun later than this was late by the generator's own fault
+LATE_SHARE_OF_STEPS = 0.01
 DRIFT_RATIO = 1.3  # between the medians of the two halves of a run
 DRIFT_SHARE = 0.10  # of the deadline: a smaller drift is noise
 EXTREME_SHARE = 0.01
@@ -170,10 +171,11 @@ def drifts(ledger: Ledger) -> str | None:
 
 
 def generator_late(ledger: Ledger) -> str | None:
-    """Why the load generator was the limit; None when it was not."""
-    late = ledger.lateness.percentile(0.99)
-    if late is not None and late > LATE_SHARE * ledger.total.deadline_ms:
-        return f"the load generator itself was late: p99 {late:.1f} ms"
+    """Why the load generator was the limit: more than 1 % of its steps began late, surely. None when it was not."""
+    lateness = ledger.lateness
+    late = lateness.above(LATE_SHARE * ledger.total.deadline_ms)
+    if lower_bound(late, lateness.total) > LATE_SHARE_OF_STEPS:
+        return f"the load generator itself was late: p99 {lateness.percentile(0.99):.1f} ms"
     return None
 
 

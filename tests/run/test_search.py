@@ -42,7 +42,7 @@ def test_memory_binds_when_caches_outgrow_the_pool_first():
     assert found.binding == "memory"
     assert found.safe == pytest.approx(fits, abs=1)
     assert found.first_failing == found.safe + 1
-    assert next(p for p in searched.points if p.sessions == found.first_failing).verdict == "fail"
+    assert any(p.verdict == "fail" for p in searched.points if p.sessions == found.first_failing)
 
 
 def test_seats_bind_when_there_are_fewer_than_would_do():
