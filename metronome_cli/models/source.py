@@ -53,7 +53,8 @@ class RandomSource:
         _count(self, out)
         if value is not None:
             return out.fill_(value)
-        generator = torch.Generator(self.device).manual_seed(self.seed * 2**32 + zlib.crc32(name.encode()))
+        mixed = zlib.crc32(f"{self.seed} {name}".encode())  # a generator on the CPU takes in 32 bits only
+        generator = torch.Generator(self.device).manual_seed(mixed)
         return out.normal_(0.0, gain / math.sqrt(fan_in or shape[-1]), generator=generator)
 
 

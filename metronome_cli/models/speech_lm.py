@@ -60,7 +60,7 @@ class SpeechLm:
         self._into = into
         self._weights = weights
         self._sampler = sampler
-        self._embedding = weights.tensor("tokens.embedding", vocab, hidden, fan_in=1)
+        self.embedding = weights.tensor("tokens.embedding", vocab, hidden, fan_in=1)
         self._head = Projection(weights.tensor("tokens.head", vocab, hidden))
         self._heard = SlotRows(encoder.state_width, weights.device)
         self._unfed: dict[int, int] = {}  # slot -> its last token, where one was decoded
@@ -173,7 +173,7 @@ class SpeechLm:
     def _embed(self, tokens: Sequence[int], stack: Stack) -> Tensor:
         """[len(tokens), hidden]."""
         ids = torch.tensor(tokens, device=self._weights.device)
-        return self._embedding.index_select(0, ids).to(stack.dtype)
+        return self.embedding.index_select(0, ids).to(stack.dtype)
 
 
 def _features_per_frame(profile: Profile) -> int:

@@ -17,8 +17,9 @@ def voice(seconds: float = 2.0, rate: int = RATE, pitch_hz: float = 120.0) -> Sa
     """Something like a voice: harmonics that rise and fall four times a second. Peak 0.3."""
     t = np.arange(round(seconds * rate)) / rate
     tone = sum(np.sin(2 * np.pi * pitch_hz * n * t + n) / n for n in range(1, 9))
-    sound: Samples = tone * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * t))
-    return 0.3 * sound / np.abs(sound).max()
+    sound = tone * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * t))
+    loud: Samples = 0.3 * sound / np.abs(sound).max()
+    return loud
 
 
 def write(path: Path, samples: npt.ArrayLike, rate: int = RATE, **kind: str) -> Path:

@@ -11,7 +11,7 @@ import pytest
 
 from metronome_cli.audio.library import Clip, load_library
 from metronome_cli.errors import NoAudioError
-from tests.audio.sounds import RATE, chunk, cut, pcm16, voice, wav_bytes, write
+from tests.audio.sounds import RATE, Samples, chunk, cut, pcm16, voice, wav_bytes, write
 
 Build = Callable[[Path], object]
 LIST = chunk(b"LIST", b"INFOISFT\x05\0\0\0test\0\0")
@@ -25,11 +25,11 @@ def raw(data: bytes) -> Build:
     return lambda path: path.write_bytes(data)
 
 
-def channels(*levels: float) -> np.ndarray:
-    return voice()[:, None] * np.array(levels)
+def channels(*levels: float) -> Samples:
+    return np.outer(voice(), levels)
 
 
-def with_bad_values() -> np.ndarray:
+def with_bad_values() -> Samples:
     samples = voice()
     samples[100:110] = np.nan
     samples[5000] = np.inf
