@@ -57,4 +57,4 @@ class FastLayers:
 
     def _mlp(self, layer: LayerWeights, x: Tensor) -> Tensor:
         normed = F.rms_norm(x, self._norm_shape, layer.mlp_norm, self.weights.eps)
-        return layer.down.add(layer.up.mul(normed, layer.gate.silu(normed)), x)
+        return layer.mlp(normed, x)

@@ -7,6 +7,7 @@ temporal decoder (gate and up in one matrix).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LayerWeights:
-    """One decoder block. qkv rows: queries, keys, values. gate may be part of no matrix but its own."""
+    """One decoder block. qkv rows: queries, keys, values. Its MLP is gate, up and down, or `mixture`: a
+    function of normed tokens, [n, hidden] to the same, such as a mixture of experts."""
 
     input_norm: Tensor  # [hidden]
     qkv: Projection  # hidden -> (heads + 2 kv_heads) x head_dim
@@ -30,9 +32,19 @@ class LayerWeights:
     key_norm: Tensor | None  # [head_dim]
     output: Projection  # heads x head_dim -> hidden
     mlp_norm: Tensor  # [hidden]
-    gate: Projection  # hidden -> mlp
-    up: Projection  # hidden -> mlp
-    down: Projection  # mlp -> hidden
+    gate: Projection | None = None  # hidden -> mlp
+    up: Projection | None = None  # hidden -> mlp
+    down: Projection | None = None  # mlp -> hidden
+    mixture: Callable[[Tensor], Tensor] | None = None
+
+    def mlp(self, x: Tensor, residual: Tensor) -> Tensor:
+        """residual + MLP(x): [n, hidden] each."""
+        if self.mixture is not None:
+            return residual + self.mixture(x)
+        assert self.gate is not None
+        assert self.up is not None
+        assert self.down is not None
+        return self.down.add(self.up.mul(x, self.gate.silu(x)), residual)
 
 
 @dataclass(slots=True)
