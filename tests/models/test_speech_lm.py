@@ -214,11 +214,27 @@ def test_other_frames_fit_too(rate: int, period: str, into: int) -> None:
     assert lm.encode([0], [np.zeros(samples, np.float32)]).shape == (1, into, 32)
 
 
+def test_a_decoder_in_half_precision_is_fed_in_its_own_type() -> None:
+    lm, stack = model(), Listening(32, torch.bfloat16)
+    lm.open(0)
+    assert all(len(tokens) == 2 for tokens in talk(lm, stack, 0, speech(120, 3)))
+    assert {row.dtype for row in stack.fed} == {torch.bfloat16}
+
+
+def test_temperature_makes_sessions_differ_on_equal_speech() -> None:
+    lm, stack = model(adapter_options={"temperature": 1.0}), FakeStack(32)
+    said = []
+    for slot in (0, 1):
+        lm.open(slot)
+        said.append(talk(lm, stack, slot, speech(120, 5)))
+    assert said[0] != said[1]
+
+
 class Listening(FakeStack):
     """Keeps every row that it was fed."""
 
-    def __init__(self, hidden_size: int) -> None:
-        super().__init__(hidden_size)
+    def __init__(self, hidden_size: int, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(hidden_size, dtype)
         self.fed: list[torch.Tensor] = []
 
     def forward(self, slots: Sequence[int], embeds: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
