@@ -22,38 +22,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metronome_cli.engine.types import Audio
+from metronome_cli.models.whisper_mel import HALF, HOP, RANGE, RATE, WINDOW, LogMel
 
-RATE = 16_000
-WINDOW, HOP = 400, 160
-HALF = WINDOW // 2
 UNIT = RATE  # samples
 UNIT_FRAMES = UNIT // HOP
 SPARE = 2  # frames on each side of a unit, for the convolutions
 LEAD = 560  # zeros before the stream
 FIRST = 16_480  # samples that unit 0 reads
-FLOOR, RANGE = -10.0, 8.0
+FLOOR = -10.0
 QUIET_UNTIL = 5 * RATE  # samples in the buffer before the floor follows the loudest value
 SLIDE_AT, SLIDE_BY = 30 * RATE, 10 * RATE
-
-
-class LogMel:
-    """log10 mel power of padded samples, on one device."""
-
-    def __init__(self, bins: int, device: torch.device) -> None:
-        from transformers.audio_utils import mel_filter_bank
-
-        filters = mel_filter_bank(
-            1 + WINDOW // 2, bins, 0.0, RATE / 2, RATE, norm="slaney", mel_scale="slaney"
-        )
-        self.device = device
-        self.filters = torch.from_numpy(np.asarray(filters, dtype=np.float32)).to(device).T.contiguous()
-        self.window = torch.hann_window(WINDOW, device=device)
-
-    def __call__(self, samples: Tensor) -> Tensor:
-        """samples: [batch, n], 200 around the first and last centre included -> [batch, bins, frames]."""
-        spectrum = torch.stft(samples, WINDOW, HOP, window=self.window, center=False, return_complex=True)
-        power = self.filters @ spectrum.abs().square()
-        return power.clamp(min=1e-10).log10()
 
 
 @dataclass(slots=True)

@@ -12,14 +12,13 @@ from metronome_cli.models.minicpm_o_mel import (
     FIRST,
     LEAD,
     QUIET_UNTIL,
-    RATE,
     SLIDE_AT,
     SLIDE_BY,
-    LogMel,
     MelStream,
     UnitMel26,
     UnitMel45,
 )
+from metronome_cli.models.whisper_mel import RATE, LogMel
 
 CPU = torch.device("cpu")
 BINS = 20

@@ -1,0 +1,85 @@
+"""A mixture-of-experts MLP for a batch of tokens: each token runs through the few experts its router picks.
+
+Tokens are sorted by expert, so each expert that is hit reads its matrices once, whatever the batch: at
+batch 1 a step reads `per_token` experts a layer, at large batches all of them. On a GPU one grouped
+product serves all experts; on a CPU each runs in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from metronome_cli.engine.linear import Projection
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertShape:
+    """`count` experts of width `mlp`, `per_token` of them for each token; `shared`: the width of one that
+    every token runs through, 0 where there is none. `normalise`: the chosen weights are made to sum to
+    1."""
+
+    count: int
+    per_token: int
+    mlp: int
+    shared: int = 0
+    normalise: bool = True
+
+
+@dataclass(slots=True)
+class SharedExpert:
+    """An MLP for every token, weighted by a sigmoid gate."""
+
+    gate: Projection
+    up: Projection
+    down: Projection
+    weight: Tensor  # [1, hidden]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x: [tokens, hidden]."""
+        return torch.sigmoid(F.linear(x, self.weight)) * self.down(self.up.mul(x, self.gate.silu(x)))
+
+
+@dataclass(slots=True)
+class Experts:
+    """router: [count, hidden]; gate_up: [count, 2 mlp, hidden], gate first; down: [count, hidden, mlp]."""
+
+    shape: ExpertShape
+    router: Tensor
+    gate_up: Tensor
+    down: Tensor
+    shared: SharedExpert | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x: [tokens, hidden] -> the same."""
+        weights, chosen = self._route(x)
+        order = chosen.flatten().argsort(stable=True)
+        tokens = order // self.shape.per_token
+        counts = chosen.flatten().bincount(minlength=self.shape.count)
+        out = self._run(x[tokens], counts) * weights.flatten()[order, None]
+        mixed = torch.zeros_like(x).index_add_(0, tokens, out)
+        return mixed if self.shared is None else mixed + self.shared(x)
+
+    def _route(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights and numbers of each token's experts, [tokens, per_token] each."""
+        chances = F.linear(x, self.router).softmax(-1, dtype=torch.float32)
+        weights, chosen = chances.topk(self.shape.per_token, dim=-1)
+        if self.shape.normalise:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights.to(x.dtype), chosen
+
+    def _run(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """rows: [n, hidden], sorted by expert, counts[e] of them for expert e."""
+        if rows.device.type == "cuda" and rows.dtype == torch.bfloat16:
+            ends = counts.cumsum(0, dtype=torch.int32)
+            gate, up = F.grouped_mm(rows, self.gate_up.transpose(1, 2), offs=ends).chunk(2, dim=-1)
+            return F.grouped_mm(F.silu(gate) * up, self.down.transpose(1, 2), offs=ends)
+        parts = torch.split(rows, counts.tolist())
+        return torch.cat([self._one(expert, part) for expert, part in enumerate(parts) if len(part)])
+
+    def _one(self, expert: int, rows: Tensor) -> Tensor:
+        gate, up = F.linear(rows, self.gate_up[expert]).chunk(2, dim=-1)
+        return F.linear(F.silu(gate) * up, self.down[expert])
