@@ -246,8 +246,9 @@ def test_speech_to_text_loads_and_equals_the_reference(tmp_path: Path) -> None:
     top = (case.TEXT + 1) + case.BOOKS * (case.CODES + 1)
     config = KyutaiSpeechToTextConfig(
         hidden_size=case.HIDDEN, num_hidden_layers=case.LAYERS, num_attention_heads=case.HEADS,
-        ffn_dim=2 * case.MLP, num_codebooks=case.BOOKS, vocab_size=case.TEXT + 1, codebook_vocab_size=case.CODES + 1,
-        audio_bos_token_id=case.CODES, audio_pad_token_id=top, bos_token_id=case.TEXT, sliding_window=64,
+        ffn_dim=2 * case.MLP, num_codebooks=case.BOOKS, vocab_size=case.TEXT + 1,
+        codebook_vocab_size=case.CODES + 1, audio_bos_token_id=case.CODES,
+        audio_pad_token_id=top, bos_token_id=case.TEXT, sliding_window=64,
         codec_config={"model_type": "mimi", **case.CODEC},
     )  # fmt: skip
     model = KyutaiSpeechToTextForConditionalGeneration(config).eval()

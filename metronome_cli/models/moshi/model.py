@@ -23,7 +23,7 @@ from metronome_cli.engine.weights import DecoderWeights
 from metronome_cli.models.base import Stack, StageTimer
 from metronome_cli.models.moshi.network import MoshiNetwork, load_network
 from metronome_cli.models.moshi.sampling import FrameSampler
-from metronome_cli.models.moshi.streams import StreamStep, TokenStreams
+from metronome_cli.models.moshi.streams import TokenStreams
 from metronome_cli.models.registry import Loaded
 
 
@@ -33,6 +33,16 @@ class MoshiOutput:
 
     tokens: Sequence[int]
     audio: Audio | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the language model made of a frame. said: [batch, 1 + spoken], text first, as sampled; frame: the
+    same shape, the streams' delays undone; speaks: [batch], whether `frame` is one yet."""
+
+    said: Tensor
+    frame: Tensor
+    speaks: Tensor
 
 
 class MoshiModel:
@@ -102,20 +112,30 @@ class MoshiModel:
         in a session's first frame: its later codebooks lag by one.
         """
         with timer("encode"):
-            step = self._streams.begin(slots, self._hear(slots, audio))
-        with timer("prefill"):
-            hidden, text = self._advance(stack, slots, step)
-        depth = self._network.depth
-        if depth is None:
-            self._streams.finish(step, text[:, None])
-            return [MoshiOutput([token][:n]) for token, n in zip(text.tolist(), tokens_out, strict=True)]
-        with timer("depth"):
-            said = torch.cat([text[:, None], depth.run(hidden, text, self._sampler.code)], dim=1)
-            heard_by_user = self._streams.finish(step, said)
+            heard = self._hear(slots, audio)
+        reply = self.reply(stack, slots, heard, timer)
+        tokens = reply.said.tolist()
+        if self._network.depth is None:
+            return [MoshiOutput(row[:n]) for row, n in zip(tokens, tokens_out, strict=True)]
         with timer("codec"):
-            sound = self._speak(slots, step, heard_by_user)
-        tokens = said.tolist()
+            sound = self._speak(slots, reply)
         return [MoshiOutput(row[:n], out) for row, n, out in zip(tokens, tokens_out, sound, strict=True)]
+
+    @torch.inference_mode()
+    def reply(self, stack: Stack, slots: Sequence[int], heard: Tensor, timer: StageTimer) -> Reply:
+        """The frame between the codec's halves: the user's codes [batch, heard] in, the model's tokens out."""
+        network = self._network
+        with timer("prefill"):
+            step = self._streams.begin(slots, heard)
+            self._sampler.begin(slots)
+            hidden = stack.forward(slots, network.embedding(step.row).unsqueeze(1), [1] * len(slots))
+            text = self._sampler.text(network.text_head(hidden))
+        said = text[:, None]
+        if network.depth is not None:
+            with timer("depth"):
+                said = torch.cat([said, network.depth.run(hidden, text, self._sampler.code)], dim=1)
+        frame = self._streams.finish(step, said)
+        return Reply(said, frame, step.speaks)
 
     def describe(self) -> Mapping[str, Any]:
         """Adapter, weights, parameters, bytes of state a session by part, none of it in the pool."""
@@ -139,21 +159,13 @@ class MoshiModel:
         samples = torch.from_numpy(np.stack(audio)).to(self._network.device)
         return self._network.mimi.encode(self._codec, slots, samples)[:, : self.shape.options.heard]
 
-    def _advance(self, stack: Stack, slots: Sequence[int], step: StreamStep) -> tuple[Tensor, Tensor]:
-        """The temporal step: hidden [batch, hidden], text tokens [batch]."""
-        self._sampler.begin(slots)
-        embeds = self._network.embedding(step.row).unsqueeze(1)
-        hidden = stack.forward(slots, embeds, [1] * len(slots))
-        return hidden, self._sampler.text(self._network.text_head(hidden))
-
-    def _speak(self, slots: Sequence[int], step: StreamStep, frame: Tensor) -> list[Audio | None]:
+    def _speak(self, slots: Sequence[int], reply: Reply) -> list[Audio | None]:
         """Audio of the slots that have a frame to say."""
-        speaking = step.speaks.tolist()
-        rows = [row for row, speaks in enumerate(speaking) if speaks]
+        rows = [row for row, speaks in enumerate(reply.speaks.tolist()) if speaks]
         sound: list[Audio | None] = [None] * len(slots)
         if rows:
             speakers = [slots[row] for row in rows]
-            samples = self._network.mimi.decode(self._codec, speakers, frame[rows, 1:]).cpu()
+            samples = self._network.mimi.decode(self._codec, speakers, reply.frame[rows, 1:]).cpu()
             for row, one in zip(rows, samples, strict=True):
                 sound[row] = one.numpy()
         return sound
