@@ -1,17 +1,30 @@
 """A profile: one model as a periodic load, all that `capacity`, `probe` and `predict` need to know of it.
 
 YAML on disk, validated here; unknown keys are refused with the nearest known one named (config/loading.py).
-Quantities carry units ("80ms", "168MiB"). Sizes are bytes, times seconds, after parsing.
+Quantities carry units ("80ms", "168MiB"). Sizes are bytes, times seconds, after parsing. A profile that was
+dumped as plain numbers, as in a report, is read back with `Profile.from_numbers`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    model_validator,
+)
 
+from metronome_cli.config.objectives import Objective
 from metronome_cli.config.policy import Exhaustion, PolicySpec, SinkPositions
 from metronome_cli.config.quantities import parse_duration, parse_fraction, parse_size
+from metronome_cli.config.validation import RefusedError
+from metronome_cli.errors import UsageError
 
 CHUNK_S = 0.020  # clients send audio in 20 ms pieces, as the paper's do
 
@@ -20,32 +33,39 @@ Dtype = Literal["float32", "bfloat16", "float16", "float8"]
 StageKind = Literal["paged", "ring", "per_frame", "state"]
 
 
-def _with(parse: Any) -> BeforeValidator:
-    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else _no_bare_number(value))
+PLAIN_NUMBERS = {"plain_numbers": True}  # validation context of data that was dumped, not written by hand
 
 
-def _no_bare_number(value: object) -> object:
-    if isinstance(value, int | float) and not isinstance(value, bool) and value != 0:
-        raise ValueError("needs a unit, such as 80ms or 2GiB")
-    return value
+def _quantity(parse: Callable[[str], object], example: str = "") -> BeforeValidator:
+    """Text with a unit; a bare number only where `example` is empty or the data is a dump."""
+
+    def read(value: object, info: ValidationInfo) -> object:
+        if isinstance(value, str):
+            return _parsed(parse, value)
+        bare = isinstance(value, int | float) and not isinstance(value, bool)
+        if bare and example and not (info.context or {}).get("plain_numbers"):
+            raise ValueError(f"a number needs its unit here, such as {example}")
+        return value
+
+    return BeforeValidator(read)
 
 
-def _parse_fraction_or_number(value: object) -> object:
-    return parse_fraction(value) if isinstance(value, str) else value
+def _parsed(parse: Callable[[str], object], text: str) -> object:
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise RefusedError(error) from None
 
 
-Duration = Annotated[float, _with(parse_duration), Field(gt=0)]
-Size = Annotated[int, _with(parse_size), Field(ge=0)]
-Fraction = Annotated[float, BeforeValidator(_parse_fraction_or_number), Field(ge=0, le=1)]
+Real = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1e9)]
+Duration = Annotated[Real, _quantity(parse_duration, "80ms"), Field(gt=0)]
+Size = Annotated[int, _quantity(parse_size, "2GiB"), Field(strict=True, ge=0, le=2**60)]
+Fraction = Annotated[Real, _quantity(parse_fraction), Field(le=1)]
 Count = Annotated[int, Field(ge=1, le=10**9, strict=True)]
+Parameters = Annotated[int, Field(ge=1, le=10**14, strict=True)]
 Tokens = Annotated[int, Field(ge=0, le=10**9, strict=True)]
-
-
-def _check_policy(text: str) -> str:
-    return str(PolicySpec.parse(text))
-
-
-PolicyText = Annotated[str, AfterValidator(_check_policy)]
+PolicyText = Annotated[str, AfterValidator(lambda text: str(_parsed(PolicySpec.parse, text)))]
+ObjectiveText = Annotated[str, AfterValidator(lambda text: str(_parsed(Objective.parse, text)))]
 
 
 class Strict(BaseModel):
@@ -96,7 +116,7 @@ class FrameTokens(Strict):
     `fused` models (Moshi) sum input and output streams into `into` positions; their `out` adds none.
     """
 
-    into: Annotated[float, Field(ge=0, le=1e6)]
+    into: Annotated[Real, Field(le=1e6)]
     out: TokensOut
     fused: bool = False
 
@@ -129,8 +149,8 @@ class Shape(Strict):
     dtype: Dtype = "bfloat16"
     kv_dtype: Dtype | None = None  # the cache's, where it differs
     context: Count
-    rope_theta: Annotated[float, Field(gt=0)] = 10_000.0
-    parameters: Count | None = None  # weights read at a step, where layers alone do not say (experts, towers)
+    rope_theta: Annotated[Real, Field(gt=0)] = 10_000.0
+    parameters: Parameters | None = None  # read at a step, where layers alone do not say (experts, towers)
     weight_bytes: Size | None = None  # resident weights, where dtype x parameters does not say
 
     @property
@@ -169,8 +189,8 @@ class Pool(Strict):
 class StagePositions(Strict):
     """Positions a second that a further stage adds."""
 
-    listening: Annotated[float, Field(ge=0)] = 0.0
-    speaking: Annotated[float, Field(ge=0)] = 0.0
+    listening: Real = 0.0
+    speaking: Real = 0.0
 
 
 class Stage(Strict):
@@ -192,6 +212,22 @@ class Stage(Strict):
     pool: Pool | None = None  # None: memory outside every pool
     state_bytes: Size = 0
     verified: bool = True
+
+    @property
+    def bytes_at_open(self) -> int:
+        """Memory outside every pool that a session takes when it opens and keeps: rings and fixed state."""
+        ring = self.kv_bytes_per_position * (self.limit or 0) if self.kind == "ring" else 0
+        return self.state_bytes + (ring if self.pool is None else 0)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Stage:
+        if self.kind != "state" and self.kv_bytes_per_position == 0:
+            raise ValueError(f"stage {self.name}: kind {self.kind} needs kv_bytes_per_position")
+        if self.kind == "ring" and self.limit is None:
+            raise ValueError(f"stage {self.name}: a ring needs its limit")
+        if self.kind == "state" and self.state_bytes == 0:
+            raise ValueError(f"stage {self.name}: kind state needs state_bytes")
+        return self
 
 
 class Source(Strict):
@@ -222,12 +258,17 @@ class Profile(Strict):
     session_length: Duration = 600.0
     head_tokens: Tokens = 0  # prompt positions a session starts with
     stages: tuple[Stage, ...] = ()
-    objectives: tuple[str, ...] = ()
+    objectives: tuple[ObjectiveText, ...] = ()
     clock: Literal["real", "virtual"] | None = None
     verified: bool = True
     unverified: tuple[str, ...] = ()  # figures that rest on second-hand sources, named
     sources: tuple[Source, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_numbers(cls, data: Mapping[str, Any]) -> Profile:
+        """A profile from `model_dump(mode="json")`, where seconds and bytes are plain numbers."""
+        return cls.model_validate(data, context=PLAIN_NUMBERS)
 
     @property
     def policy_spec(self) -> PolicySpec:
@@ -238,3 +279,19 @@ class Profile(Strict):
         """Cache positions a frame, averaged over listening and speaking."""
         share = self.turns.speaking_share
         return share * self.tokens.per_frame(True) + (1 - share) * self.tokens.per_frame(False)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Profile:
+        spec, context = self.policy_spec, self.shape.context
+        if spec.kind != "ring" and spec.window + spec.sinks > context:
+            raise ValueError(f"policy {spec} is wider than shape.context, {context} positions")
+        if self.head_tokens >= context:
+            raise ValueError(f"head_tokens is {self.head_tokens}; it must be below shape.context, {context}")
+        if self.verified == bool(self.unverified):
+            raise ValueError("`verified: false` and `unverified`, the figures in doubt, need each other")
+        if self.pool is not None and self.pool.block_count(self.shape.kv_bytes_per_token) < 1:
+            raise ValueError("pool.bytes is less than one block")
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) < len(names):
+            raise ValueError("two stages have the same name")
+        return self
