@@ -24,10 +24,10 @@ class RefusedError(ValueError):
         self.hint = error.hint
 
 
-def validate(model: type[M], data: Mapping[str, Any], where: str) -> M:
+def validate(model: type[M], data: Mapping[str, Any], where: str, context: Any = None) -> M:
     """`data` as `model`. Raises one UsageError with every mistake; `where` names the file."""
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, context=context)
     except ValidationError as failure:
         errors = failure.errors(include_url=False)
     misspelt = [name for error in errors if (name := _meant(model, error))]

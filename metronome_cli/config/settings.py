@@ -1,0 +1,155 @@
+"""Who decides a setting: default < profile < --config file < METRONOME_* < flag.
+
+config/setting_table.py has the settings. One that the profile also has, such as `policy`, overrides it there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metronome_cli.config.loading import load_profile
+from metronome_cli.config.objectives import Objective
+from metronome_cli.config.profile import PLAIN_NUMBERS, Profile
+from metronome_cli.config.setting_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
+from metronome_cli.config.validation import unknown_hint, validate
+from metronome_cli.config.yaml_file import read_yaml
+from metronome_cli.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A setting's value, and who gave it: a flag, a variable, a file, "profile NAME" or "default"."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of one command, resolved. `profile` has every override in it."""
+
+    profile: Profile
+    values: Mapping[str, Value]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key].value
+
+    def given(self, key: str) -> bool:
+        """Whether a flag, a variable or a settings file gave it."""
+        return self.values[key].origin not in ("default", f"profile {self.profile.name}")
+
+    def as_dict(self) -> dict[str, object]:
+        """For a report: {key: {"value": ..., "from": ...}}, those without a value left out."""
+        return {
+            key: {"value": _plain(value.value), "from": value.origin}
+            for key, value in self.values.items()
+            if value.value is not None
+        }
+
+
+def resolve(flags: Mapping[str, object], environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from all sources. `flags`: by key, None, False and empty for one that was not given.
+
+    `config` among them is the settings file. Raises UsageError naming source, key and what is allowed.
+    """
+    environ = os.environ if environ is None else environ
+    given: dict[str, Value] = {}
+    config = flags.get("config") or environ.get(PREFIX + "CONFIG")
+    if config:
+        given |= _from_file(Path(str(config)))
+    given |= _from_environment(environ)
+    given |= _from_flags(flags)
+    chosen = given.get("profile", Value(SETTINGS["profile"].default, "default"))
+    profile = _override(load_profile(chosen.value), given)
+    return Settings(
+        profile, {key: given.get(key) or _fallback(row, profile) for key, row in SETTINGS.items()}
+    )
+
+
+def check_environment(environ: Mapping[str, str]) -> None:
+    """Raises UsageError for a METRONOME_* variable that means nothing."""
+    known = {row.variable for row in SETTINGS.values()} | set(OTHER_VARIABLES)
+    for name in environ:
+        if name.startswith(PREFIX) and name not in known:
+            raise UsageError(f"unknown environment variable {name}", hint=unknown_hint(name, known))
+
+
+def _from_file(path: Path) -> dict[str, Value]:
+    found = {}
+    for key, given in read_yaml(path).items():
+        if key not in SETTINGS:
+            raise UsageError(f"{path}: unknown key {key!r}", hint=unknown_hint(key, SETTINGS))
+        if given is not None:
+            found[key] = _read(SETTINGS[key], given, str(path), key)
+    return found
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
+    check_environment(environ)
+    return {
+        key: _read(row, environ[row.variable], row.variable)
+        for key, row in SETTINGS.items()
+        if environ.get(row.variable, "").strip()
+    }
+
+
+def _from_flags(flags: Mapping[str, object]) -> dict[str, Value]:
+    return {
+        key: _read(SETTINGS[key], given, SETTINGS[key].flag)
+        for key, given in flags.items()
+        if key != "config" and given is not None and given is not False and given not in ([], ())
+    }
+
+
+def _read(row: Setting, given: object, origin: str, key: str = "") -> Value:
+    try:
+        return Value(row.read(given), origin)
+    except UsageError as error:
+        where = f"{origin}: {key}" if key else origin
+        raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
+
+
+def _override(profile: Profile, given: Mapping[str, Value]) -> Profile:
+    """The profile with what was given above it."""
+    above = {key: value for key, value in given.items() if SETTINGS[key].profile_key}
+    if not above:
+        return profile
+    data = profile.model_dump(mode="json")
+    for key, value in above.items():
+        _put(data, str(SETTINGS[key].profile_key), _plain(value.value))
+    origins = ", ".join(sorted({value.origin for value in above.values()}))
+    return validate(Profile, data, f"profile {profile.name} with {origins}", PLAIN_NUMBERS)
+
+
+def _put(data: dict[str, Any], dotted: str, value: object) -> None:
+    head, _, tail = dotted.partition(".")
+    if head == "pool":
+        data["pool"] = (data.get("pool") or {}) | {"bytes": value, "blocks": None}
+    elif tail:
+        data[head] = data[head] | {tail: value}
+    else:
+        data[head] = value
+
+
+def _fallback(row: Setting, profile: Profile) -> Value:
+    """The profile's value, else the default."""
+    if row.profile_key:
+        found: Any = profile
+        for part in row.profile_key.split("."):
+            found = getattr(found, part, None)
+        if row.key == "slo":
+            found = tuple(Objective.parse(text) for text in found)
+        if found is not None:
+            return Value(found, f"profile {profile.name}")
+    return Value(row.default, "default")
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, Path | Objective) else value
