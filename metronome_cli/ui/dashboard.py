@@ -1,0 +1,223 @@
+"""The live view's text: a snapshot in, lines out, none wider than asked.
+
+A row is a label and cells; cells that do not fit go on to the next line under the same label, so that
+nothing is lost at 40 columns. A late step is red and an empty one magenta; the line under the strip says
+so without colour: `L` and `E`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from metronome_cli.run.observer import FrameKind, Snapshot
+from metronome_cli.ui.glyphs import Glyphs, bar, level, printable
+from metronome_cli.ui.words import cap, ms, percent, plural, span
+
+LABEL = 10
+GAP = 2
+KIND_STYLES: dict[FrameKind, str] = {"ok": "green", "late": "bold red", "empty": "bold magenta"}
+KIND_MARKS: dict[FrameKind, str] = {"ok": " ", "late": "L", "empty": "E"}
+STAGE_STYLES = ("cyan", "blue", "green", "yellow", "magenta", "white")
+
+
+@dataclass(slots=True)
+class View:
+    """What the live view knows beside the last snapshot."""
+
+    title: str = "metronome"
+    phase: str = ""
+    detail: str = ""
+    elapsed_s: float = 0.0
+    snapshot: Snapshot | None = None
+    points: list[tuple[int, str]] = field(default_factory=list)  # judged so far: sessions, verdict
+
+
+def dashboard(view: View, width: int, glyphs: Glyphs, height: int | None = None) -> Text:
+    """The whole view as one text of lines at most `width` cells wide.
+
+    With a `height` in lines, rows that matter less are left out until the rest fits.
+    """
+    page = Page(max(20, width), glyphs)
+    snap = view.snapshot
+    page.row(9, "", _headline(view), style="bold")
+    if snap is None:
+        page.row(8, "elapsed", [Text(span(view.elapsed_s))])
+        return page.text(height)
+    page.row(5, "", _conditions(snap), style="yellow")
+    _progress(page, snap, view.elapsed_s)
+    _sessions(page, snap)
+    _latency(page, snap)
+    _frames(page, snap)
+    _pool(page, snap)
+    _stages(page, snap)
+    _points(page, view.points)
+    if snap.verdict:
+        page.prose(6, "so far", printable(snap.verdict))
+    return page.text(height)
+
+
+class Page:
+    """Rows that grow downwards, each with how much it matters (9 most)."""
+
+    def __init__(self, width: int, glyphs: Glyphs) -> None:
+        self.width = width
+        self.glyphs = glyphs
+        self._rows: list[tuple[int, list[Text]]] = []
+
+    @property
+    def room(self) -> int:
+        """Cells beside the label."""
+        return self.width - LABEL
+
+    def row(self, matters: int, label: str, cells: Sequence[Text], style: str = "") -> None:
+        """A label and its cells, wrapped between cells; a cell too wide for a line of its own is cut."""
+        indent = LABEL if label else 0
+        lines, empty = [_label(label, indent)], True
+        for cell in cells:
+            piece = cell.copy()
+            piece.truncate(self.width - indent)
+            if not empty and lines[-1].cell_len + GAP + piece.cell_len > self.width:
+                lines.append(_label("", indent))
+                empty = True
+            lines[-1].append(" " * (0 if empty else GAP))
+            lines[-1].append_text(_styled(piece, style))
+            empty = False
+        self._rows.append((matters, lines))
+
+    def prose(self, matters: int, label: str, words: str) -> None:
+        """A label and a sentence, wrapped between words."""
+        lines = textwrap.wrap(words, self.room)
+        self._rows.append(
+            (
+                matters,
+                [_label("" if index else label, LABEL).append(line) for index, line in enumerate(lines)],
+            )
+        )
+
+    def text(self, height: int | None = None) -> Text:
+        """All rows, or those that matter most within `height` lines."""
+        rows = list(self._rows)
+        while height is not None and len(rows) > 1 and sum(len(lines) for _, lines in rows) > height:
+            rows.remove(min(rows, key=lambda row: row[0]))
+        return Text("\n", no_wrap=True).join([line for _, lines in rows for line in lines])
+
+
+def _label(label: str, width: int) -> Text:
+    return Text().append(label.ljust(width), "dim")
+
+
+def _styled(text: Text, style: str) -> Text:
+    if style:
+        text.stylize(style)
+    return text
+
+
+def _headline(view: View) -> list[Text]:
+    phase = printable(view.phase)
+    detail = printable(view.detail)
+    return [Text(printable(view.title)), Text(f"{phase}: {detail}" if detail else phase)]
+
+
+def _conditions(snap: Snapshot) -> list[Text]:
+    cells = [Text("random weights")] if snap.random_weights else []
+    return [*cells, Text(f"{snap.clock} clock, at {span(snap.run_s)}")]
+
+
+def _progress(page: Page, snap: Snapshot, elapsed_s: float) -> None:
+    cells = []
+    if snap.progress is not None:
+        cells.append(Text(bar(snap.progress, min(30, page.room - 6), page.glyphs), style="cyan"))
+        cells.append(Text(percent(snap.progress)))
+    cells.append(Text(f"{span(elapsed_s)} elapsed"))
+    if snap.eta_s is not None:
+        cells.append(Text(f"about {span(snap.eta_s)} left"))
+    page.row(7, "progress", cells)
+
+
+def _sessions(page: Page, snap: Snapshot) -> None:
+    waiting = Text(f"{snap.waiting:,} waiting", style="bold red" if snap.waiting else "")
+    cells = [Text(f"{snap.running:,} running"), waiting, Text(f"{snap.offered:,} offered")]
+    cells += [Text(f"{snap.admitted:,} admitted"), Text(f"{snap.shed:,} shed")]
+    if snap.cap is not None:
+        cells.append(Text(f"cap {cap(snap.cap)}", style="cyan"))
+    page.row(6, "sessions", cells)
+
+
+def _latency(page: Page, snap: Snapshot) -> None:
+    late = snap.p99_ms is not None and snap.p99_ms > snap.deadline_ms
+    cells = [
+        Text(f"p50 {ms(snap.p50_ms)}"),
+        Text(f"p99 {ms(snap.p99_ms)}", style="bold red" if late else "bold"),
+        Text(f"max {ms(snap.max_ms)}"),
+        Text(f"of {ms(snap.deadline_ms)} ms"),
+    ]
+    page.row(8, "latency", cells)
+    if snap.recent:
+        recent = list(snap.recent)[-page.room :]
+        page.row(4, "steps", [_strip(recent, snap.deadline_ms, page.glyphs)])
+        if any(kind != "ok" for _, kind in recent):
+            page.row(1, "", [Text(" " * LABEL).append_text(_marks(recent))])
+
+
+def _strip(recent: Sequence[tuple[float, FrameKind]], deadline_ms: float, glyphs: Glyphs) -> Text:
+    """One character a step, its height the latency against the deadline, its colour the kind."""
+    text = Text()
+    for latency_ms, kind in recent:
+        text.append(level(latency_ms, deadline_ms, glyphs), KIND_STYLES[kind])
+    return text
+
+
+def _marks(recent: Sequence[tuple[float, FrameKind]]) -> Text:
+    text = Text()
+    for _, kind in recent:
+        text.append(KIND_MARKS[kind], KIND_STYLES[kind])
+    return text
+
+
+def _frames(page: Page, snap: Snapshot) -> None:
+    empty = Text(f"{snap.empty_frames:,} empty", style=KIND_STYLES["empty"] if snap.empty_frames else "")
+    cells = [
+        Text(plural(snap.frames, "frame")),
+        Text(plural(snap.steps, "step")),
+        Text(plural(snap.misses, "miss"), style=KIND_STYLES["late"] if snap.misses else ""),
+        empty,
+    ]
+    page.row(5, "answered", cells)
+
+
+def _pool(page: Page, snap: Snapshot) -> None:
+    if snap.occupancy is None:
+        return
+    style = "bold red" if snap.occupancy >= 0.995 else "yellow" if snap.occupancy > 0.8 else "green"
+    meter = Text(bar(snap.occupancy, min(30, page.room - 6), page.glyphs), style=style)
+    page.row(6, "KV pool", [meter, Text(percent(snap.occupancy))])
+
+
+def _stages(page: Page, snap: Snapshot) -> None:
+    total = sum(snap.stages_ms.values())
+    if total <= 0:
+        return
+    width, strip, cells = min(30, page.room), Text(), []
+    drawn, seen = 0, 0.0
+    for index, (name, value) in enumerate(snap.stages_ms.items()):
+        seen += value
+        shade = page.glyphs.shades[index % len(page.glyphs.shades)]
+        style = STAGE_STYLES[index % len(STAGE_STYLES)]
+        upto = round(seen / total * width)
+        strip.append(shade * (upto - drawn), style)
+        drawn = upto
+        cells.append(Text.assemble((shade, style), f" {printable(name)} {ms(value)}"))
+    page.row(2, "step", [strip, *cells, Text("ms")])
+
+
+def _points(page: Page, points: Sequence[tuple[int, str]]) -> None:
+    if not points:
+        return
+    styles = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
+    words = {"pass": "held", "fail": "failed", "inconclusive": "open"}
+    cells = [Text(f"{count:,} {words.get(v, v)}", style=styles.get(v, "")) for count, v in points[-6:]]
+    page.row(3, "judged", cells)

@@ -1,0 +1,53 @@
+"""Numbers as every view writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metronome_cli.config.quantities import format_duration
+
+NO_DATA = "-"
+
+
+def ms(value: float | None) -> str:
+    """ "61", "4.2", "0.31": milliseconds without their unit."""
+    if value is None:
+        return NO_DATA
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def percent(share: float | None) -> str:
+    """ "41 %"; "0.3 %" below 1 %, ">99 %" where rounding would say full."""
+    if share is None:
+        return NO_DATA
+    value = share * 100
+    if 99.5 <= value < 100:
+        return ">99 %"
+    return f"{value:.0f} %" if value >= 1 or value == 0 else f"{value:.1g} %"
+
+
+def span(seconds: float | None) -> str:
+    """ "47 s", "3 min 20 s": whole seconds, as progress wants them."""
+    if seconds is None:
+        return NO_DATA
+    return format_duration(round(seconds)) if seconds >= 0.5 else "0 s"
+
+
+def cap(value: float | None) -> str:
+    """The controller's cap in whole sessions, as it is applied."""
+    return NO_DATA if value is None else f"{int(value):,}"
+
+
+def plural(count: int, noun: str) -> str:
+    """ "1 miss", "2 misses"; "0 empty" stays as it is."""
+    if count == 1 or noun == "empty":
+        return f"{count:,} {noun}"
+    return f"{count:,} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def collapse_line(data: dict[str, Any]) -> str:
+    """ "collapse at 148.0 s: KV pool 100 % full, 0 running, 128 waiting"."""
+    arm = f"{data['arm']}: " if data.get("arm") else ""
+    full = percent(data.get("occupancy"))
+    sessions = f"{data.get('running', 0)} running, {data.get('waiting', 0)} waiting"
+    return f"{arm}collapse at {data.get('t_s', 0.0):.1f} s: KV pool {full} full, {sessions}"
