@@ -1,0 +1,141 @@
+"""`events.jsonl`: a run's facts, one JSON object a line, on disk as soon as they are known.
+
+The first line names the format: `{"schema": "metronome.events/1", ...}`. Every other line is `{"t":
+seconds since the file was opened, "kind": ..., "data": {...}}`. A line goes out in one write to the
+system, so a killed process loses at most the line it was at; a loss of power may cost more, nothing is
+synced. When the disk refuses, the user is told once and the run goes on; what was written stays. A
+directory that was removed under the run is made again, with all that was written.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metronome_cli import __version__
+from metronome_cli.errors import UsageError
+from metronome_cli.report.model import SCHEMA
+from metronome_cli.report.read import REPORT_FILE
+from metronome_cli.report.strict_json import dumps
+from metronome_cli.report.write import HTML_FILE
+
+if TYPE_CHECKING:
+    from metronome_cli.run.observer import Snapshot
+
+EVENTS_SCHEMA = "metronome.events/1"
+EVENTS_FILE = "events.jsonl"
+OLD = ".previous"
+
+
+class EventsFile:
+    """An observer that keeps events in a run's directory.
+
+    `tell` gets the one notice when writing fails. Raises UsageError when the directory cannot be used at all.
+    Files of an earlier run in the same directory are kept under `.previous` names.
+    """
+
+    def __init__(self, directory: Path, tell: Callable[[str], None] = lambda message: None) -> None:
+        self.path = directory / EVENTS_FILE
+        self._tell = tell
+        self._told: set[str] = set()
+        self._began_s = time.monotonic()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            make_way(directory)
+            self._fd: int | None = self._open()
+            os.write(self._fd, self._line(head()))
+        except OSError as error:
+            raise UsageError(
+                f"cannot write to {directory}: {error.strerror or error}",
+                hint="give another --output directory",
+            ) from error
+
+    # -- what an observer is told ------------------------------------------------------------------
+
+    def phase(self, name: str, detail: str) -> None:
+        """A new phase began."""
+        self.event("phase", {"name": name, "detail": detail})
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """Nothing: windows come as events."""
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        """One line, in the file when this returns."""
+        self._write({"t": round(time.monotonic() - self._began_s, 4), "kind": kind, "data": data})
+
+    def notice(self, message: str) -> None:
+        """One line for the user, kept."""
+        self.event("notice", {"message": message})
+
+    def close(self) -> None:
+        """No more events."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    # -- the disk ----------------------------------------------------------------------------------
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+
+    def _line(self, value: dict[str, Any]) -> bytes:
+        return dumps(value).encode("utf-8") + b"\n"
+
+    def _write(self, value: dict[str, Any]) -> None:
+        if self._fd is None:
+            return
+        try:
+            if os.fstat(self._fd).st_nlink == 0:
+                self._make_again()
+            self._write_all(self._line(value))
+        except OSError as error:
+            self._tell_once(
+                f"{self.path}: {error.strerror or error}; no more events are kept, the run goes on"
+            )
+            self.close()
+
+    def _write_all(self, line: bytes) -> None:
+        """The whole line; where only a part of it fits, the part is taken back."""
+        assert self._fd is not None
+        before = os.fstat(self._fd).st_size
+        try:
+            while line:
+                line = line[os.write(self._fd, line) :]
+        except OSError:
+            os.ftruncate(self._fd, before)
+            raise
+
+    def _make_again(self) -> None:
+        """The file was removed; what it held is still readable through its descriptor."""
+        assert self._fd is not None
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lost, self._fd = self._fd, self._open()
+        try:
+            os.lseek(lost, 0, os.SEEK_SET)
+            while chunk := os.read(lost, 1 << 20):
+                self._write_all(chunk)
+        finally:
+            os.close(lost)
+        self._tell_once(f"{self.path} was removed while in use; it has been made again")
+
+    def _tell_once(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self._tell(message)
+
+
+def head() -> dict[str, Any]:
+    """The first line."""
+    opened = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    return {"schema": EVENTS_SCHEMA, "report_schema": SCHEMA, "version": __version__, "opened_at": opened}
+
+
+def make_way(directory: Path) -> None:
+    """Set aside what an earlier run left in the directory, so that files of two runs never mix."""
+    for name in (EVENTS_FILE, REPORT_FILE, HTML_FILE):
+        if (directory / name).exists():
+            os.replace(directory / name, directory / (name + OLD))
