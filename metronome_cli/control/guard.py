@@ -61,4 +61,6 @@ class MemoryGuard:
 
     def admits(self, seats: Sequence[Seat], newcomer: Seat, used_now: float) -> bool:
         """Whether one more session may be seated; `used_now` are the blocks the seated ones hold."""
-        return self.peak_blocks([*seats, newcomer], used_now + self._growth.mean(newcomer.age_s)) <= self._total
+        return (
+            self.peak_blocks([*seats, newcomer], used_now + self._growth.mean(newcomer.age_s)) <= self._total
+        )

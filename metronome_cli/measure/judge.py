@@ -71,18 +71,30 @@ def judge(objective: ObjectiveLike, evidence: Evidence, confidence: float = 0.99
     total = evidence.ledger.total
     share = tail_share(objective.metric)
     if total.steps == 0:
-        return _result(objective, "inconclusive", None, confidence, "no step was measured", steps_needed(0.01))
+        return _result(
+            objective, "inconclusive", None, confidence, "no step was measured", steps_needed(0.01)
+        )
     if share is not None:
         measured = total.latency.percentile(1 - share)
         bad = total.steps_over[total.limits_ms.index(objective.limit)]
         return _judge_share(objective, measured, bad, total.steps, share, confidence)
     if objective.metric == "misses":
         return _judge_share(
-            objective, total.misses / total.frames, total.missed_steps, total.steps, objective.limit, confidence
+            objective,
+            total.misses / total.frames,
+            total.missed_steps,
+            total.steps,
+            objective.limit,
+            confidence,
         )
     if objective.metric == "empty":
         return _judge_share(
-            objective, total.empty_frames / total.frames, total.empty_steps, total.steps, objective.limit, confidence
+            objective,
+            total.empty_frames / total.frames,
+            total.empty_steps,
+            total.steps,
+            objective.limit,
+            confidence,
         )
     return _judge_extreme(objective, _extreme(objective.metric, evidence), total.steps, confidence)
 
@@ -130,7 +142,9 @@ def _judge_extreme(objective: ObjectiveLike, value: float, steps: int, confidenc
         return _result(objective, "fail", value, confidence, "passed at least once")
     missing = steps_needed(EXTREME_SHARE, confidence) - steps
     if missing > 0:
-        return _result(objective, "inconclusive", value, confidence, f"{missing:,} more steps needed", missing)
+        return _result(
+            objective, "inconclusive", value, confidence, f"{missing:,} more steps needed", missing
+        )
     return _result(objective, "pass", value, confidence, f"never passed in {steps:,} steps")
 
 

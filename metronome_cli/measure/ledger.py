@@ -81,7 +81,11 @@ class Tally:
 
     def stages_ms(self) -> dict[str, float]:
         """Mean milliseconds a step in each stage."""
-        return {name: seconds * 1e3 / self.steps for name, seconds in self.stages_s.items()} if self.steps else {}
+        return (
+            {name: seconds * 1e3 / self.steps for name, seconds in self.stages_s.items()}
+            if self.steps
+            else {}
+        )
 
 
 class Ledger:

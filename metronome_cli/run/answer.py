@@ -3,23 +3,55 @@
 from __future__ import annotations
 
 from metronome_cli.config.quantities import format_duration
-from metronome_cli.report.model import Capacity, Point, Report
+from metronome_cli.report.model import Arm, Capacity, Point, Report, Trials
 
 
 def answer(report: Report, decisive: Point | None) -> str:
     """What `capacity` prints last. Says only what was measured."""
+    if report.arms or report.trials:
+        return _interrupted(report) + " ".join([*map(_arm, report.arms), *map(_trials, report.trials)])
     capacity = report.capacity
-    assert capacity is not None
+    if capacity is None:
+        return (
+            "Interrupted before anything was measured." if report.status == "interrupted" else "Not measured."
+        )
     if report.status == "failed":
         return f"Failed: {report.error}." + (f" Before that: {_safe(capacity, decisive)}" if decisive else "")
     if decisive is None:
-        return "Interrupted before anything was measured." if report.status == "interrupted" else "Not measured."
-    prefix = "Interrupted. " if report.status == "interrupted" else ""
+        return (
+            "Interrupted before anything was measured." if report.status == "interrupted" else "Not measured."
+        )
+    prefix = _interrupted(report)
     if capacity.method == "single":
         return prefix + _single(capacity, decisive)
     if capacity.safe_sessions is None:
         return prefix + _no_safe(capacity, decisive)
     return prefix + _safe(capacity, decisive)
+
+
+def _interrupted(report: Report) -> str:
+    return "Interrupted. " if report.status == "interrupted" else ""
+
+
+def _arm(arm: Arm) -> str:
+    settled = "" if arm.settled_sessions is None else f" settles at {arm.settled_sessions:.0f} sessions"
+    if arm.collapse is not None:
+        last = arm.collapse.last_output_t_s
+        silent = "" if last is None else f", the last answer at {last:.0f} s"
+        return (
+            f"{arm.name} ({arm.policy}): over-admits into the wall, pool full at {arm.collapse.t_s:.0f} s{silent}, "
+            f"{arm.lost_sessions} sessions lost."
+        )
+    full = "" if arm.occupancy_max is None else f", pool at most {_percent(arm.occupancy_max)} full"
+    return f"{arm.name} ({arm.policy}):{settled}{full}, {arm.lost_sessions} sessions lost."
+
+
+def _trials(series: Trials) -> str:
+    predicted = series.predicted_probability
+    text = f"{series.policy}: {series.collapsed} of {series.trials} runs collapsed"
+    if series.share_low is not None and series.share_high is not None:
+        text += f" (90 % interval {_percent(series.share_low)} to {_percent(series.share_high)})"
+    return text + ("." if predicted is None else f"; predicted {_percent(predicted)}.")
 
 
 def _safe(capacity: Capacity, point: Point) -> str:
@@ -28,8 +60,11 @@ def _safe(capacity: Capacity, point: Point) -> str:
     count = _sessions(capacity.safe_sessions)
     sentence = f"Safe: {count} for {format_duration(capacity.session_length_s)} ({_evidence(point)})."
     if capacity.binding != "none":
-        sentence += f" Binds: {capacity.binding}."
-    failing = next((p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"), None)
+        stage = f" (mostly {capacity.binding_stage})" if capacity.binding_stage else ""
+        sentence += f" Binds: {capacity.binding}{stage}."
+    failing = next(
+        (p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"), None
+    )
     if failing is not None:
         return sentence + f" {_sessions(failing.sessions)} fail: {_why(failing)}."
     if capacity.binding == "slots":
@@ -63,7 +98,7 @@ def _evidence(point: Point) -> str:
     parts.append(f"{point.misses:,} misses in {point.steps:,} steps, 99 % confidence")
     text = ", ".join(parts)
     if point.occupancy_max is not None:
-        text += f"; KV pool {point.occupancy_max:.0%} full".replace("%", " %")
+        text += f"; KV pool {_percent(point.occupancy_max)} full"
     return text
 
 
@@ -71,14 +106,23 @@ def _why(point: Point) -> str:
     if point.ended_by in ("pool_exhausted", "context_limit", "refused"):
         return point.reason
     failed = [r for r in point.objectives if r.verdict == "fail"]
-    shown = [f"{r.objective.split('<')[0]} {_measured(r.measured, r.unit)}" for r in failed if r.measured is not None]
+    shown = [
+        f"{r.objective.split('<')[0]} {_measured(r.measured, r.unit)}"
+        for r in failed
+        if r.measured is not None
+    ]
     return ", ".join(shown) or point.reason
 
 
 def _measured(value: float, unit: str) -> str:
     if unit == "ms":
         return f"{value:.0f} ms"
-    return f"{value:.1%}".replace("%", " %") if unit in ("fraction", "%") else f"{value:g}"
+    return _percent(value) if unit == "fraction" else f"{value:g}"
+
+
+def _percent(share: float) -> str:
+    percent = share * 100
+    return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
 
 
 def _sessions(count: int) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.control.aimd import Aimd, AimdGains
 from metronome_cli.control.guard import Growth, MemoryGuard, Seat
+from metronome_cli.engine.types import EndReason
 from metronome_cli.forecast.speech import spoken_moments
 from metronome_cli.load.arrivals import Arrival, ramp
 from metronome_cli.load.feeder import Feeder
@@ -24,7 +25,7 @@ from metronome_cli.report.model import Arm, Collapse
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.watch import Watch
 
-LOST = ("context", "refused", "lost_beat", "engine", "preempted")
+LOST: tuple[EndReason, ...] = ("context", "refused", "lost_beat", "engine", "preempted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +45,24 @@ class Offer:
     rate_per_s: float
 
 
-def default_arms(window: PolicySpec) -> tuple[ArmPlan, ...]:
-    """Windowed, unbounded, and unbounded with the guard."""
-    unbounded = PolicySpec("unbounded")
-    return (
-        ArmPlan("windowed", window),
-        ArmPlan("unbounded", unbounded),
-        ArmPlan("unbounded, memory guard", unbounded, guard=True),
-    )
+UNBOUNDED = ArmPlan("unbounded", PolicySpec("unbounded"))
+GUARDED = ArmPlan("unbounded, memory guard", PolicySpec("unbounded"), guard=True)
 
 
-def run_arms(lab: Lab, arms: Sequence[ArmPlan], offer: Offer, gains: AimdGains) -> list[Arm]:
-    """Every arm on a fresh engine under the same offered load."""
-    done = []
+def default_arms(bounded: PolicySpec) -> tuple[ArmPlan, ...]:
+    """Bounded, unbounded, and unbounded with the guard."""
+    return ArmPlan("bounded", bounded), UNBOUNDED, GUARDED
+
+
+def run_arms(lab: Lab, arms: Sequence[ArmPlan], offer: Offer, gains: AimdGains, into: list[Arm]) -> None:
+    """Every arm on a fresh engine under the same offered load; each is added to `into` when it is done."""
     for index, arm in enumerate(arms):
         share = 0.05 + 0.95 * index / len(arms), 0.05 + 0.95 * (index + 1) / len(arms)
         profile = lab.profile.model_copy(update={"policy": str(arm.policy)})
-        done.append(ArmRun(replace(lab, profile=profile, progress=share), arm, offer, gains).run())
+        into.append(ArmRun(replace(lab, profile=profile, progress=share), arm, offer, gains).run())
+        lab.observer.event("arm", into[-1].model_dump(mode="json"))
         if lab.stop():
             break
-    return done
 
 
 class ArmRun:
@@ -95,7 +94,9 @@ class ArmRun:
         return self._arm()
 
     def _deserted(self) -> bool:
-        return self.feeder.offered > 0 and not len(self.driver.population) and self.feeder.next_s > self.length_s
+        return (
+            self.feeder.offered > 0 and not len(self.driver.population) and self.feeder.next_s > self.length_s
+        )
 
     def _control(self) -> None:
         watch = self.watch
@@ -110,7 +111,12 @@ class ArmRun:
             self.driver.population.close_newest(surplus)
         self.lab.observer.event(
             "control",
-            {"arm": self.plan.name, "t_s": self.driver.clock.now(), "cap": decision.cap, "action": decision.action},
+            {
+                "arm": self.plan.name,
+                "t_s": self.driver.clock.now(),
+                "cap": decision.cap,
+                "action": decision.action,
+            },
         )
 
     def _admits(self, arrival: Arrival) -> bool:
@@ -120,7 +126,8 @@ class ArmRun:
             return True
         now = self.driver.clock.now()
         seats = [
-            Seat(now - s.start_s + s.age_s, s.end_s - s.start_s + s.age_s) for s in self.driver.population.sessions()
+            Seat(now - s.start_s + s.age_s, s.end_s - s.start_s + s.age_s)
+            for s in self.driver.population.sessions()
         ]
         newcomer = Seat(arrival.age_s, arrival.age_s + arrival.lifetime_s)
         return self._guard.admits(seats, newcomer, self.driver.population.target.pool().used_blocks)
@@ -152,7 +159,7 @@ class ArmRun:
             settled_sessions=statistics.fmean(settled) if settled else None,
             collapsed=self.collapse is not None,
             collapse=self.collapse,
-            lost_sessions=sum(ended[reason] for reason in LOST) + stuck,  # type: ignore[index]
+            lost_sessions=sum(ended[reason] for reason in LOST) + stuck,
             occupancy_max=self.driver.occupancy_max,
             timeline=timeline,
         )

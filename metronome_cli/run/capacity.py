@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 
 from metronome_cli import __version__
 from metronome_cli.config.objectives import Objective
+from metronome_cli.config.policy import PolicySpec
 from metronome_cli.config.profile import Profile
 from metronome_cli.control.aimd import AimdGains
-from metronome_cli.errors import EngineError, Verdict, exit_code_for
+from metronome_cli.errors import EngineError, Status, UsageError, Verdict, exit_code_for
 from metronome_cli.load.clock import ClockName
 from metronome_cli.load.driver import Batching
 from metronome_cli.load.population import StreamSource
 from metronome_cli.report.environment import environment
 from metronome_cli.report.model import (
+    Arm,
     AudioFile,
     AudioRefusal,
     AudioReport,
@@ -33,19 +35,24 @@ from metronome_cli.report.model import (
     ObjectiveResult,
     Point,
     Report,
+    Trials,
 )
 from metronome_cli.run.answer import answer
+from metronome_cli.run.arms import GUARDED, Offer, default_arms, run_arms
 from metronome_cli.run.lab import Lab, TargetFactory
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan, PointRun
 from metronome_cli.run.search import Found, Method, Search
 from metronome_cli.run.stop import Stop
+from metronome_cli.run.trials import predicted_collapse, run_trials
 
 if TYPE_CHECKING:
     from metronome_cli.audio.library import AudioLibrary
 
 DEFAULT_CONFIRM_STEPS = 1000
 MAX_SESSIONS = 4096
+DEFAULT_OFFERED = 128
+DEFAULT_ARRIVALS_PER_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,13 @@ class CapacityPlan:
     max_sessions: int = MAX_SESSIONS
     confirm_steps: int = DEFAULT_CONFIRM_STEPS
     device: str = "auto"
+    weights: Path | None = None  # a checkpoint directory; None: random
+    window: PolicySpec | None = None  # the bounded policy of comparisons; None: the profile's
+    compare: bool = False  # three arms under one controller
+    guard: bool = False  # the guarded arm alone
+    offered: int | None = None
+    arrival_rate_per_s: float | None = None
+    trials: int | None = None
     argv: tuple[str, ...] = ()
     settings: dict[str, object] = field(default_factory=dict)
 
@@ -82,6 +96,16 @@ class CapacityPlan:
     def length_s(self) -> float:
         return self.session_length_s or self.profile.session_length
 
+    def bounded_policy(self) -> PolicySpec:
+        """The policy that stands beside `unbounded`. Raises UsageError when none is known."""
+        policy = self.window or self.profile.policy_spec
+        if policy.kind == "unbounded":
+            raise UsageError(
+                "there is no bounded policy to compare with: the policy is unbounded",
+                hint="give one, such as --policy 'window(256, 16)'",
+            )
+        return policy
+
 
 Builder = Callable[[CapacityPlan], TargetFactory]
 
@@ -90,7 +114,8 @@ def build_in_process(plan: CapacityPlan) -> TargetFactory:
     """Load the model once; every call of what comes back makes a fresh engine on its weights."""
     from metronome_cli.targets.inprocess import InProcessModel
 
-    return InProcessModel.load(plan.profile, device=plan.device, seed=plan.seed).fresh_target
+    model = InProcessModel.load(plan.profile, device=plan.device, seed=plan.seed, weights=plan.weights)
+    return model.fresh_target
 
 
 def run_capacity(
@@ -111,6 +136,8 @@ class CapacityRun:
         self.observer = observer
         self.stop = stop
         self.points: list[Point] = []
+        self.arms: list[Arm] = []
+        self.trials: list[Trials] = []
         self.search: Search | None = None
         self.error: str | None = None
         self.audio = AudioReport()
@@ -151,7 +178,17 @@ class CapacityRun:
 
     def _announce(self) -> None:
         partial = self.report()
-        keys = ("argv", "profile", "environment", "settings", "started_at", "clock", "version", "command", "seed")
+        keys = (
+            "argv",
+            "profile",
+            "environment",
+            "settings",
+            "started_at",
+            "clock",
+            "version",
+            "command",
+            "seed",
+        )
         dumped = partial.model_dump(mode="json", by_alias=True)
         self.observer.event("run", {key: dumped[key] for key in keys})
 
@@ -176,7 +213,12 @@ class CapacityRun:
             random_weights=self.weights == "random",
             began_s=self._began_s,
         )
-        if plan.sessions is not None:
+        if plan.compare or plan.guard:
+            self._compare(lab)
+        elif plan.trials is not None and plan.sessions is not None:
+            policies = list(dict.fromkeys([plan.profile.policy_spec, plan.bounded_policy()]))
+            run_trials(lab, policies, plan.sessions, plan.trials, predicted_collapse, into=self.trials)
+        elif plan.sessions is not None:
             self.points.append(PointRun(lab, self._single(plan.sessions)).run())
             self.observer.event("point", self.points[-1].model_dump(mode="json"))
         else:
@@ -185,6 +227,12 @@ class CapacityRun:
             )
             self.points = self.search.points
             self.search.run()
+
+    def _compare(self, lab: Lab) -> None:
+        plan = self.plan
+        arms = (GUARDED,) if plan.guard and not plan.compare else default_arms(plan.bounded_policy())
+        offer = Offer(plan.offered or DEFAULT_OFFERED, plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S)
+        run_arms(lab, arms, offer, plan.gains, into=self.arms)
 
     def _single(self, sessions: int) -> PointPlan:
         """One N. A cache that grows is lived through from birth; a bounded one is met at every age."""
@@ -199,18 +247,14 @@ class CapacityRun:
 
     def report(self) -> Report:
         """Everything known now, as a report."""
-        plan, status = self.plan, "complete"
-        if self.error is not None:
-            status = "failed"
-        elif self.stop():
-            status = "interrupted"
+        plan, status = self.plan, self._status()
         verdict = self._verdict()
         decisive = self._decisive()
         report = Report(
             command="capacity",
-            status=status,  # type: ignore[arg-type]
+            status=status,
             verdict=verdict,
-            exit_code=exit_code_for(status, verdict, signum=self.stop.signum),  # type: ignore[arg-type]
+            exit_code=exit_code_for(status, verdict, signum=self.stop.signum),
             clock=plan.clock,
             started_at=self._started_at,
             duration_s=time.perf_counter() - self._began_s,
@@ -222,7 +266,9 @@ class CapacityRun:
             weights=self.weights,
             settings=dict(plan.settings),
             objectives=self._objectives(decisive),
-            capacity=self._capacity(),
+            capacity=self._capacity() if self._judges else None,
+            arms=self.arms,
+            trials=self.trials,
             generator=self._generator(),
             audio=self.audio,
             engine=dict(self.engine),
@@ -230,6 +276,11 @@ class CapacityRun:
         )
         report.answer = answer(report, decisive)
         return report
+
+    def _status(self) -> Status:
+        if self.error is not None:
+            return "failed"
+        return "interrupted" if self.stop() else "complete"
 
     def _found(self) -> Found:
         if self.search is not None:
@@ -242,8 +293,15 @@ class CapacityRun:
             found.first_failing = point.sessions if point.verdict == "fail" else None
         return found
 
+    @property
+    def _judges(self) -> bool:
+        """Whether this run looks for a capacity; comparisons and trials count instead."""
+        return not (self.plan.compare or self.plan.guard or self.plan.trials)
+
     def _verdict(self) -> Verdict | None:
         found = self._found()
+        if not self._judges:
+            return self._verdict_of_arms()
         if not self.points:
             return "inconclusive" if self.search is not None or self.stop() or self.error else None
         if self.plan.sessions is not None:
@@ -254,10 +312,19 @@ class CapacityRun:
             return "fail"
         return "inconclusive"
 
+    def _verdict_of_arms(self) -> Verdict | None:
+        """A guarded arm must lose nobody; a comparison and a series of trials state counts, no verdict."""
+        guarded = [arm for arm in self.arms if arm.guard is not None]
+        if not guarded or self.stop():
+            return None if (self.arms or self.trials) and not self.stop() else "inconclusive"
+        return "fail" if any(arm.collapsed or arm.lost_sessions for arm in guarded) else "pass"
+
     def _decisive(self) -> Point | None:
         """The point that the answer rests on: the confirmation at N*, or the last one judged."""
         safe = self._found().safe
-        confirmed = [p for p in self.points if p.sessions == safe and p.verdict == "pass" and p.role != "screen"]
+        confirmed = [
+            p for p in self.points if p.sessions == safe and p.verdict == "pass" and p.role != "screen"
+        ]
         if confirmed:
             return confirmed[0]
         return self.points[-1] if self.points else None
@@ -281,17 +348,28 @@ class CapacityRun:
             session_length_s=self.plan.length_s,
             method="single" if self.plan.sessions is not None else self.plan.method,
             step=found.step,
+            binding_stage=self._slowest_stage(found),
             memory_limit_sessions=search.memory_limit if search and search.memory_known else None,
             gains=self.plan.gains.as_dict() if search else {},
             ramp=search.ramp_timeline if search else [],
             points=self.points,
         )
 
+    def _slowest_stage(self, found: Found) -> str | None:
+        """The stage that takes most of the step where the deadline binds."""
+        failing = [p for p in self.points if p.sessions == found.first_failing and p.stages_ms]
+        if found.binding != "deadline" or not failing:
+            return None
+        stages = failing[-1].stages_ms
+        return max(stages, key=lambda stage: stages[stage])
+
     def _generator(self) -> Generator:
         late = [p.generator_late_ms_p99 for p in self.points if p.generator_late_ms_p99 is not None]
         if not late:
             return Generator()
-        return Generator(late_ms_p99=max(late), healthy=not any(p.ended_by == "generator" for p in self.points))
+        return Generator(
+            late_ms_p99=max(late), healthy=not any(p.ended_by == "generator" for p in self.points)
+        )
 
 
 def audio_report(library: AudioLibrary) -> AudioReport:
@@ -302,5 +380,3 @@ def audio_report(library: AudioLibrary) -> AudioReport:
         ],
         files_refused=[AudioRefusal(file=r.file, reason=r.reason) for r in library.refused],
     )
-
-

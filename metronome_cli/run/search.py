@@ -245,12 +245,12 @@ class Search:
             found.first_failing, found.binding = sessions, point.binding
         else:
             found.binding = "memory"
-            found.undecided = f"memory was computed to hold {sessions - 1} sessions, but {sessions} did not fail"
+            found.undecided = (
+                f"memory was computed to hold {sessions - 1} sessions, but {sessions} did not fail"
+            )
 
     def _run(self, plan: PointPlan) -> Point:
         point = PointRun(self.lab, plan).run()
         self.points.append(point)
         self.lab.observer.event("point", point.model_dump(mode="json"))
         return point
-
-

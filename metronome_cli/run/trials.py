@@ -17,18 +17,25 @@ from metronome_cli.report.model import Point, Trials
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.point import PointPlan, PointRun
 
-Predict = Callable[[Profile, int, float], float | None]  # (profile, sessions, session length s) -> probability
+Predict = Callable[
+    [Profile, int, float], float | None
+]  # (profile, sessions, session length s) -> probability
 
 
-def run_trials(lab: Lab, policies: Sequence[PolicySpec], sessions: int, count: int, predict: Predict) -> list[Trials]:
-    """`count` trials of each policy. An interrupted series keeps the trials that were done."""
-    series = []
+def run_trials(
+    lab: Lab,
+    policies: Sequence[PolicySpec],
+    sessions: int,
+    count: int,
+    predict: Predict,
+    into: list[Trials],
+) -> None:
+    """`count` trials of each policy, each series added to `into`. An interrupted one keeps the trials done."""
     for index, policy in enumerate(policies):
         profile = lab.profile.model_copy(update={"policy": str(policy)})
         points = _series(replace(lab, profile=profile), sessions, count, (index, len(policies)))
-        series.append(_counted(profile, sessions, lab.session_length_s, points, predict))
-        lab.observer.event("trials", series[-1].model_dump())
-    return series
+        into.append(_counted(profile, sessions, lab.session_length_s, points, predict))
+        lab.observer.event("trials", into[-1].model_dump(mode="json"))
 
 
 def _series(lab: Lab, sessions: int, count: int, place: tuple[int, int]) -> list[Point]:
@@ -64,3 +71,10 @@ def _counted(
     )
 
 
+def predicted_collapse(profile: Profile, sessions: int, length_s: float) -> float | None:
+    """P(the pool fills before the sessions end), from the profile alone; None where it has no pool."""
+    if profile.pool is None:
+        return None
+    from metronome_cli.forecast.outlook import collapse_probability
+
+    return collapse_probability(profile, sessions, length_s)

@@ -56,7 +56,9 @@ class Watch:
     def _snapshot(self, tally: Tally, point: TimelinePoint, done: float | None) -> Snapshot:
         lab, total = self.lab, self.driver.ledger.total
         elapsed = time.perf_counter() - lab.began_s
-        progress = None if done is None else lab.progress[0] + min(1.0, done) * (lab.progress[1] - lab.progress[0])
+        progress = (
+            None if done is None else lab.progress[0] + min(1.0, done) * (lab.progress[1] - lab.progress[0])
+        )
         return Snapshot(
             phase=self._phase,
             detail=self._detail,

@@ -82,7 +82,7 @@ class InProcessTarget:
 
 
 def pick_device(name: str) -> str:
-    """"auto" is CUDA where there is one. Raises UsageError for a device that is not there."""
+    """ "auto" is CUDA where there is one. Raises UsageError for a device that is not there."""
     import torch
 
     if name == "auto":

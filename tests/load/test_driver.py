@@ -26,7 +26,9 @@ def test_every_due_frame_is_answered_once():
 
 
 def test_latency_counts_from_the_planned_due_time_not_from_the_start_of_the_step():
-    driver = run(lambda n: 0.1, 1, 8.0)  # each step takes longer than the period: the queue grows without bound
+    driver = run(
+        lambda n: 0.1, 1, 8.0
+    )  # each step takes longer than the period: the queue grows without bound
     assert driver.ledger.total.latency.percentile(0.5) > 200
     assert driver.ledger.total.misses == driver.ledger.total.frames
 

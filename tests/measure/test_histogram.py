@@ -22,7 +22,9 @@ def test_empty_has_no_percentile_and_no_maximum():
     assert LogHistogram().max_ms is None
 
 
-@given(st.lists(st.floats(0.002, 1e5), min_size=1, max_size=300), st.sampled_from([0.5, 0.9, 0.99, 0.999, 1.0]))
+@given(
+    st.lists(st.floats(0.002, 1e5), min_size=1, max_size=300), st.sampled_from([0.5, 0.9, 0.99, 0.999, 1.0])
+)
 def test_percentile_is_the_nearest_rank_within_its_resolution(values, q):
     exact = sorted(values)[max(0, math.ceil(q * len(values) - 1e-9) - 1)]
     assert filled(values).percentile(q) == pytest.approx(exact, rel=0.0026)

@@ -13,7 +13,9 @@ def ledger_of(latencies_ms, *, delivered=1, late_s=0.0, limits=(80.0,)):
     ledger = Ledger(80.0, limits)
     for index, latency in enumerate(latencies_ms):
         due = index * 0.08
-        ledger.add([FrameRecord(0, due, due + latency / 1e3, 1, delivered)], {"decode": latency / 1e3}, late_s)
+        ledger.add(
+            [FrameRecord(0, due, due + latency / 1e3, 1, delivered)], {"decode": latency / 1e3}, late_s
+        )
     return ledger
 
 

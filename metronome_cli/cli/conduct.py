@@ -1,0 +1,70 @@
+"""What every measuring command does around its run: watchers, signals, files, stdout, the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from metronome_cli.config.settings import Settings
+
+if TYPE_CHECKING:
+    from metronome_cli.report.model import Report
+    from metronome_cli.run.observer import Observer
+    from metronome_cli.run.stop import Stop
+
+    Run = Callable[[Observer, Stop], Report]
+
+
+def conduct(settings: Settings, run: Run) -> None:
+    """Run it with everything around it, then leave with the report's exit code."""
+    from metronome_cli.run.observer import Observers
+    from metronome_cli.run.stop import Stop
+    from metronome_cli.ui import make_observer
+
+    view = make_observer(settings["ui"])
+    watchers: list[Observer] = [view]
+    output: Path | None = settings["output"]
+    if output is not None:
+        from metronome_cli.report.events import EventsFile
+
+        watchers.append(EventsFile(output, tell=view.notice))
+    observer = Observers(*watchers)
+    with Stop().on_signals() as stop:
+        try:
+            report = run(observer, stop)
+        finally:
+            observer.close()
+    write_files(settings, report)
+    show(settings, report)
+    raise typer.Exit(report.exit_code)
+
+
+def write_files(settings: Settings, report: Report) -> None:
+    """report.json and report.html in --output, and what --html and --junit name."""
+    if settings["output"] is not None:
+        from metronome_cli.report.write import write_report
+
+        write_report(report, settings["output"])
+    if settings["html"] is not None:
+        from metronome_cli.report.html import write_html
+
+        write_html(report, settings["html"])
+    if settings["junit"] is not None:
+        from metronome_cli.report.junit import write_junit
+
+        write_junit(report, settings["junit"])
+
+
+def show(settings: Settings, report: Report) -> None:
+    """The report on stdout, as JSON or as text."""
+    if settings["json"]:
+        from metronome_cli.report.write import report_json
+
+        typer.echo(report_json(report))
+    else:
+        from metronome_cli.report.text import render_text
+
+        typer.echo(render_text(report))

@@ -1,0 +1,70 @@
+"""From resolved settings to a command's plan."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from metronome_cli.config.loading import load_profile
+from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.settings import Settings
+from metronome_cli.errors import UsageError
+from metronome_cli.run.capacity import CapacityPlan
+
+
+def capacity_plan(settings: Settings) -> CapacityPlan:
+    """What `capacity` will do. Raises UsageError where settings contradict each other."""
+    _check(settings)
+    profile = settings.profile
+    return CapacityPlan(
+        profile=profile,
+        objectives=tuple(settings["slo"]),
+        audio=tuple(settings["audio"]),
+        clock=settings["clock"],
+        batching=settings["batching"],
+        session_length_s=settings["session_length"],
+        sessions=settings["sessions"],
+        method=settings["method"],
+        soak=settings["soak"],
+        seed=settings["seed"],
+        max_sessions=settings["max_sessions"],
+        device=settings["device"],
+        window=_bounded(settings),
+        weights=None if settings["weights"] == "random" else Path(settings["weights"]),
+        compare=settings["compare_policies"],
+        guard=settings["guard"] == "memory",
+        offered=settings["offered"],
+        arrival_rate_per_s=settings["arrival_rate"],
+        trials=settings["trials"],
+        argv=tuple(sys.argv[1:]),
+        settings=settings.as_dict(),
+    )
+
+
+def _check(settings: Settings) -> None:
+    if settings["trials"] is not None and settings["sessions"] is None:
+        raise UsageError("--trials needs --sessions", hint="say how many sessions each trial holds")
+    if settings["sessions"] is not None and settings["sessions"] > settings["max_sessions"]:
+        raise UsageError(
+            f"--sessions {settings['sessions']} is more than --max-sessions {settings['max_sessions']}",
+            hint="raise --max-sessions",
+        )
+    arms = settings["compare_policies"] or settings["guard"] is not None
+    if arms and (settings["sessions"] is not None or settings["trials"] is not None):
+        raise UsageError(
+            "--compare-policies and --guard admit callers themselves",
+            hint="leave --sessions and --trials out; --offered says how many callers come",
+        )
+    for key in ("offered", "arrival_rate"):
+        if settings[key] is not None and not arms:
+            raise UsageError(
+                f"--{key.replace('_', '-')} is for --compare-policies and --guard", hint="add one of them"
+            )
+
+
+def _bounded(settings: Settings) -> PolicySpec | None:
+    """The bounded policy that comparisons use: the one asked for, else the profile's own."""
+    if settings.profile.policy_spec.kind != "unbounded":
+        return settings.profile.policy_spec
+    own = load_profile(settings["profile"]).policy_spec
+    return None if own.kind == "unbounded" else own

@@ -1,0 +1,177 @@
+"""`probe latency`: what one frame step costs, by batch size, session age and policy.
+
+Every point is a fresh engine whose sessions are opened at the age at once, their blocks filled, and whose frames all
+come due together: the step is timed whole, from the batch's start to its last token, with its stages. Warm-up steps
+are left out. Points are visited round by round, not one after another, so that a slow spell of the machine falls on
+all of them alike; a point's cost is the median of all its steps. Ages that the pool could not hold are probed on
+a pool as large as they need, up to a memory bound.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.profile import Pool, Profile
+from metronome_cli.engine.types import FrameInput, SlotRefused
+from metronome_cli.load.population import StreamSource
+from metronome_cli.measure.surface import Cost, Slope, Surface, fit, slope
+from metronome_cli.run.lab import TargetFactory
+from metronome_cli.run.observer import Observer
+from metronome_cli.run.stop import Stop
+from metronome_cli.targets.base import Target
+
+WARM_UP = 2
+DEFAULT_BATCHES = (1, 4, 16, 32)
+DEFAULT_AGES_S = (60.0, 600.0, 3600.0)
+MEMORY_BOUND = 4 * 2**30  # bytes of KV that one point may take
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePlan:
+    """The grid: batch sizes x ages (s) x policies; `steps` timed steps a point in `rounds` visits."""
+
+    profile: Profile
+    policies: tuple[PolicySpec, ...]
+    batches: tuple[int, ...] = DEFAULT_BATCHES
+    ages_s: tuple[float, ...] = DEFAULT_AGES_S
+    steps: int = 15
+    rounds: int = 3
+    memory_bound: int = MEMORY_BOUND
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class ProbedPoint:
+    """One cell of the grid, measured or with the reason why not."""
+
+    policy: PolicySpec
+    sessions: int
+    age_s: float
+    resident: int
+    step_s: list[float] = field(default_factory=list)
+    stages_s: dict[str, float] = field(default_factory=dict)  # summed over the steps
+    skipped: str | None = None
+
+    @property
+    def median_s(self) -> float | None:
+        return statistics.median(self.step_s) if self.step_s else None
+
+    @property
+    def noise(self) -> float:
+        """Relative standard error of the median, from the quartiles: 0.93 IQR / (median sqrt(n))."""
+        if len(self.step_s) < 4:
+            return 0.0
+        low, middle, high = statistics.quantiles(self.step_s, n=4)
+        return float(0.93 * (high - low) / middle / len(self.step_s) ** 0.5)
+
+    def stages_ms(self) -> dict[str, float]:
+        """Mean milliseconds a step in each stage."""
+        return {k: v * 1e3 / len(self.step_s) for k, v in self.stages_s.items()} if self.step_s else {}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySurface:
+    """What was seen of one policy."""
+
+    policy: PolicySpec
+    points: Sequence[ProbedPoint]
+    surface: Surface | None
+    slope: Slope | None
+
+
+class LatencyProbe:
+    """Measures the grid. `points` fills as it goes, so an interrupted probe keeps what it has."""
+
+    def __init__(
+        self,
+        plan: ProbePlan,
+        make_target: TargetFactory,
+        streams: StreamSource,
+        observer: Observer,
+        stop: Stop,
+    ) -> None:
+        self.plan = plan
+        self.observer = observer
+        self.stop = stop
+        self._make_target = make_target
+        self._streams = streams
+        self.points = [self._cell(*cell) for cell in self._grid()]
+
+    def _grid(self) -> Iterator[tuple[PolicySpec, int, float]]:
+        for policy in self.plan.policies:
+            for sessions in self.plan.batches:
+                for age_s in self.plan.ages_s:
+                    yield policy, sessions, age_s
+
+    def _cell(self, policy: PolicySpec, sessions: int, age_s: float) -> ProbedPoint:
+        profile = self.plan.profile
+        seen = round(profile.head_tokens + age_s / profile.frame.period_s * profile.mean_tokens_per_frame)
+        point = ProbedPoint(policy, sessions, age_s, policy.resident_tokens(seen))
+        needed = sessions * (point.resident + 64) * profile.shape.kv_bytes_per_token
+        if policy.kind in ("unbounded", "recycle") and seen > profile.shape.context:
+            point.skipped = f"{seen:,} tokens are beyond the model's context of {profile.shape.context:,}"
+        elif needed > self.plan.memory_bound:
+            point.skipped = f"its cache needs {needed / 2**30:.1f} GiB, more than the bound"
+        return point
+
+    def run(self) -> list[PolicySurface]:
+        """Every cell, round by round; then the fit of each policy."""
+        open_points = [point for point in self.points if point.skipped is None]
+        visits = self.plan.rounds * max(1, len(open_points))
+        for visit in range(visits):
+            if self.stop():
+                break
+            point = open_points[visit % len(open_points)]
+            if point.skipped is None:
+                self._visit(point, -(-self.plan.steps // self.plan.rounds))
+            self.observer.event("probe", {"done": (visit + 1) / visits, "sessions": point.sessions})
+        return [self._surface(policy) for policy in self.plan.policies]
+
+    def _visit(self, point: ProbedPoint, steps: int) -> None:
+        target = self._make_target(self._profile(point), point.sessions)
+        try:
+            slots = [target.open(point.age_s) for _ in range(point.sessions)]
+        except SlotRefused as refusal:
+            point.skipped = str(refusal)
+            return
+        for k in range(WARM_UP + steps):
+            if self.stop():
+                return
+            self._time(target, point, slots, k)
+
+    def _time(self, target: Target, point: ProbedPoint, slots: Sequence[int], k: int) -> None:
+        out = self.plan.profile.tokens.out
+        frames = [
+            FrameInput(slot, self._streams.stream(i).frame(k), (out.speaking, out.listening)[(i + k) % 2])
+            for i, slot in enumerate(slots)
+        ]
+        began = time.perf_counter()
+        result = target.step(frames)
+        seconds = time.perf_counter() - began
+        if k < WARM_UP or any(outcome.waiting or outcome.ended for outcome in result.outcomes):
+            return
+        point.step_s.append(seconds)
+        for stage, spent in result.stages_s.items():
+            point.stages_s[stage] = point.stages_s.get(stage, 0.0) + spent
+
+    def _profile(self, point: ProbedPoint) -> Profile:
+        """The profile under that policy, with a pool that holds the point's sessions and no more than it needs."""
+        profile = self.plan.profile
+        block_tokens = profile.pool.block_tokens if profile.pool else 16
+        each = -(-point.resident // block_tokens) + 8
+        pool = Pool(blocks=point.sessions * each, block_tokens=block_tokens)
+        return profile.model_copy(update={"policy": str(point.policy), "pool": pool})
+
+    def _surface(self, policy: PolicySpec) -> PolicySurface:
+        points = [point for point in self.points if point.policy == policy]
+        costs = [
+            Cost(point.sessions, point.age_s, point.resident, median)
+            for point in points
+            if (median := point.median_s) is not None
+        ]
+        noise = max((point.noise for point in points), default=0.0)
+        return PolicySurface(policy, points, fit(costs), slope(costs, noise))
