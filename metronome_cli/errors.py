@@ -6,7 +6,7 @@
     ├── EngineError         the engine under test failed                 exit 1
     └── Interrupted         SIGINT / SIGTERM, with a partial result      exit 130 / 143
 
-`exit_code_for` in this module is the only place that maps outcomes to codes.
+`exit_code_for` and `exit_code_of` in this module are the only place that maps outcomes to codes.
 """
 
 from __future__ import annotations
@@ -71,3 +71,12 @@ def exit_code_for(status: Status, verdict: Verdict | None, *, signum: int | None
         "inconclusive": ExitCode.INCONCLUSIVE,
         None: ExitCode.OK,
     }[verdict]
+
+
+def exit_code_of(error: MetronomeError) -> ExitCode:
+    """The exit code of a command that ended with a designed error before it had a report."""
+    if isinstance(error, UsageError):
+        return ExitCode.USAGE
+    if isinstance(error, Interrupted):
+        return exit_code_for("interrupted", None, signum=error.signum)
+    return ExitCode.INTERNAL

@@ -1,0 +1,99 @@
+"""The two consoles. Data on stdout, everything else on stderr.
+
+Rich reads NO_COLOR, TERM=dumb, COLUMNS and the stream's encoding by itself. Here: a stream that cannot
+encode a character writes a substitute instead of failing, nothing is read as markup unless asked, and a
+reader that leaves early (`| head`) is no error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPE_WIDTH = 100  # columns where no terminal says how many
+
+
+def prepare_streams() -> None:
+    """Make stdout and stderr usable, whatever they are: closed, or of an encoding that lacks characters."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def stdout() -> Console:
+    """Where data goes."""
+    return _console(sys.stdout)
+
+
+def stderr() -> Console:
+    """Where everything else goes."""
+    return _console(sys.stderr)
+
+
+def _console(stream: IO[str]) -> Console:
+    from rich.console import Console
+
+    interactive = stream.isatty()
+    width = None if interactive or os.environ.get("COLUMNS") else PIPE_WIDTH
+    return Console(
+        file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=not interactive
+    )
+
+
+def write(text: str) -> None:
+    """One text to stdout, byte for byte, with an end of line."""
+    with reader_may_leave():
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+def show(*renderables: Any) -> None:
+    """Tables and the like to stdout."""
+    with reader_may_leave():
+        console = stdout()
+        for renderable in renderables:
+            console.print(renderable)
+        console.file.flush()
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """What is written in here may go nowhere; the command goes on and keeps its exit code."""
+    try:
+        yield
+    except BrokenPipeError:
+        silence_stdout()
+
+
+def silence_stdout() -> None:
+    """Nothing reads stdout any more: what is still to come goes to the null device, the flush at exit too."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, sys.stdout.fileno())
+    except (OSError, ValueError):  # not a real file, as under a test
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    finally:
+        os.close(null)
+
+
+def tell_error(message: str, hint: str | None = None) -> None:
+    """`error: ...`, an empty line, `hint: ...`, on stderr; coloured on a terminal that wants colour."""
+    console = stderr()
+    try:
+        console.print("error: ", style="bold red", end="")
+        console.print(message, soft_wrap=True)
+        if hint:
+            console.print()
+            console.print("hint: ", style="bold cyan", end="")
+            console.print(hint, soft_wrap=True)
+    except OSError:  # stderr is gone: there is nobody to tell
+        pass

@@ -1,0 +1,89 @@
+"""Which module holds which command. Only the one that is asked for is imported; help needs none of them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from metronome_cli.config.validation import unknown_hint
+from metronome_cli.errors import UsageError
+
+# Boxes of help need some width; below it, plain text cuts nothing short.
+_COLUMNS = shutil.get_terminal_size().columns
+MARKUP: Literal["rich"] | None = "rich" if _COLUMNS >= 60 else None
+PLAIN_WIDTH = None if MARKUP else max(20, _COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command: `attribute` of `module` is its function, or a Typer app with commands of its own."""
+
+    module: str
+    attribute: str
+    help: str
+    panel: str = "Commands"
+
+
+COMMANDS: dict[str, Entry] = {
+    "capacity": Entry(
+        "metronome_cli.cli.capacity",
+        "capacity",
+        "How many live sessions hold every objective, and what binds.",
+    ),
+    "predict": Entry(
+        "metronome_cli.cli.predict", "predict", "When memory runs out, how surely, and what would be safe."
+    ),
+    "profiles": Entry("metronome_cli.cli.profiles", "profiles", "The models that are known, and your own."),
+}
+
+
+def load_command(name: str) -> Any:
+    """The Click command. Its function's module may define EPILOG, shown below its help."""
+    entry = COMMANDS[name]
+    module = import_module(entry.module)
+    found = getattr(module, entry.attribute)
+    app = typer.Typer(add_completion=False, rich_markup_mode=MARKUP)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+        group: Any = typer.main.get_group(app)
+        return group.commands[name]
+    app.command(name, epilog=getattr(module, "EPILOG", None))(found)
+    return typer.main.get_command(app)
+
+
+class LazyGroup(TyperGroup):
+    """Lists commands from the registry, and imports a command's module when the command is called."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        if self._listing:
+            entry = COMMANDS[cmd_name]
+            return TyperCommand(
+                cmd_name, callback=None, help=entry.help, short_help=entry.help, rich_help_panel=entry.panel
+            )
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = load_command(cmd_name)
+        return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS:
+            raise UsageError(f"unknown command {args[0]!r}", hint=unknown_hint(args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
