@@ -40,6 +40,10 @@ class Law:
         steps = np.arange(len(self.weights))
         return max(0.0, float(steps**2 @ self.weights) - float(steps @ self.weights) ** 2)
 
+    def quantile(self, share: float) -> int:
+        """Smallest value that is not exceeded with probability `share`."""
+        return self.low + int(np.searchsorted(np.cumsum(self.weights), share * (1 - _EPS)))
+
     def above(self, value: float) -> float:
         """P(X > value)."""
         first = math.floor(value) + 1 - self.low

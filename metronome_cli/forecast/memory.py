@@ -1,0 +1,138 @@
+"""From a device's memory to a KV pool: what is subtracted, line by line.
+
+    pool = memory x share - weights - activations - state outside the pool x N
+
+`share` is what the serving process may use; the rest is left to the driver, the allocator's losses and
+graphs. 0.9 is what vLLM takes by default.
+
+Activations are the widest moment of a step in which all N sessions' frames are prefilled together: per
+position the residual (twice), queries, keys and values, and both halves of the MLP, one layer at a time;
+and one float32 row of logits a session. An upper bound for fused kernels, about right for plain ones.
+
+State outside the pool is what stages keep beside it: rings of `limit` positions, `state_bytes`, and paged
+caches without a pool, at their `limit`, or where they have none at what they reach on average in a
+session's life.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from metronome_cli.config.profile import DTYPE_BYTES, Profile, Stage
+from metronome_cli.errors import UsageError
+from metronome_cli.forecast.outlook import Budget
+from metronome_cli.forecast.stores import turn_process
+
+DEFAULT_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the budget: bytes taken (negative) or given, and how it was found."""
+
+    what: str
+    size: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Resident weights, in bytes, and where the figure comes from."""
+
+    size: int
+    how: str
+
+
+def profile_weights(profile: Profile) -> Weights:
+    """What the profile says of its weights."""
+    shape = profile.shape
+    if shape.weight_bytes is not None:
+        return Weights(shape.weight_bytes, "profile: shape.weight_bytes")
+    count = max(shape.parameters or 0, decoder_parameters(profile))
+    source = "profile: shape.parameters" if count == shape.parameters else "from the decoder's shape"
+    return Weights(count * DTYPE_BYTES[shape.dtype], f"{count:,} parameters of {shape.dtype}, {source}")
+
+
+def decoder_parameters(profile: Profile) -> int:
+    """Embedding and head, attention, gated MLP of the main decoder."""
+    s = profile.shape
+    attention = 2 * s.hidden * (s.heads + s.kv_heads) * s.head_dim
+    return 2 * s.vocab * s.hidden + s.layers * (attention + 3 * s.hidden * s.mlp)
+
+
+def activations(profile: Profile, sessions: int) -> int:
+    """Bytes, at the widest moment of a step with every session's frame in it."""
+    s, size = profile.shape, DTYPE_BYTES[profile.shape.dtype]
+    positions = min(sessions, profile.max_batch) * math.ceil(max(1.0, profile.tokens.into))
+    width = 2 * s.hidden + (s.heads + 2 * s.kv_heads) * s.head_dim + 2 * s.mlp
+    return positions * width * size + min(sessions, profile.max_batch) * s.vocab * 4
+
+
+def state_outside(profile: Profile) -> int:
+    """Bytes that one session keeps outside every pool."""
+    return sum(_stage_bytes(profile, stage) for stage in profile.stages if stage.pool is None)
+
+
+def _stage_bytes(profile: Profile, stage: Stage) -> int:
+    if stage.kind not in ("paged", "ring"):
+        return stage.state_bytes
+    positions = stage.limit
+    if positions is None:
+        share, speed = profile.turns.speaking_share, stage.positions_per_s
+        lived_s = turn_process(profile).turn_s if stage.resets == "turn" else profile.session_length
+        positions = math.ceil(lived_s * (share * speed.speaking + (1 - share) * speed.listening))
+    return stage.state_bytes + positions * stage.kv_bytes_per_position
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """A device's memory, divided up."""
+
+    profile: Profile
+    memory: int
+    weights: Weights
+    share: float = DEFAULT_SHARE
+    block_tokens: int = 16
+
+    def lines(self, sessions: int) -> list[Line]:
+        """The budget for that many sessions; the last line is the pool. Raises UsageError when nothing is
+        left.
+        """
+        outside = state_outside(self.profile)
+        taken = [
+            Line("memory", self.memory, "as given"),
+            Line(
+                "reserve",
+                -round(self.memory * (1 - self.share)),
+                f"{1 - self.share:.0%} left to driver and allocator",
+            ),
+            Line("weights", -self.weights.size, self.weights.how),
+            Line(
+                "activations",
+                -activations(self.profile, sessions),
+                f"one step of {sessions} sessions, estimated",
+            ),
+        ]
+        if outside:
+            taken.append(
+                Line("session state", -outside * sessions, f"{outside:,} bytes a session outside the pool")
+            )
+        return [*taken, Line("KV pool", sum(line.size for line in taken), "what is left")]
+
+    def blocks(self, sessions: int) -> int:
+        """Whole blocks in the pool; 0 when nothing is left."""
+        pool = self.lines(sessions)[-1].size
+        return max(0, pool) // (self.profile.shape.kv_bytes_per_token * self.block_tokens)
+
+    def budget(self, sessions: int, occupied: float = 0.0) -> Budget:
+        """The pool as a forecast needs it. Raises UsageError when the weights do not even fit."""
+        if self.blocks(sessions) < 1:
+            lines = ", ".join(
+                f"{line.what} {line.size / 2**30:+.2f} GiB" for line in self.lines(sessions)[:-1]
+            )
+            raise UsageError(
+                f"no memory is left for a KV pool: {lines}",
+                hint="give more --memory, a larger --memory-share, fewer sessions, or smaller weights",
+            )
+        return Budget(self.blocks, self.block_tokens, occupied)

@@ -1,0 +1,227 @@
+"""`predict` from a profile: when the pool is full, how surely, what binds, and what would be safe.
+
+Nothing is measured and no model is loaded. Also the Python API:
+
+    from metronome_cli.run.predict import ProfilePlan, predict_profile report =
+    predict_profile(ProfilePlan(load_profile("qwen3-omni-30b"), sessions=128, session_length_s=300.0))
+
+The other sources have modules of their own: run/predict_config.py, predict_trace.py, predict_scrape.py,
+predict_fleet.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.quantities import format_duration, format_size
+from metronome_cli.errors import UsageError, Verdict
+from metronome_cli.forecast.implied import implied
+from metronome_cli.forecast.memory import DEFAULT_SHARE, MemoryPlan, Weights, profile_weights
+from metronome_cli.forecast.outlook import (
+    DEFAULT_CONFIDENCE,
+    Budget,
+    HazardOutlook,
+    Outlook,
+    Question,
+    outlook,
+)
+from metronome_cli.report.model import Forecast, HazardForecast, Implied, MemoryLine, Report
+from metronome_cli.run.predict_report import Draft, interval
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePlan:
+    """What to forecast. `profile` has every override applied; sizes in bytes, times in seconds, shares 0..1.
+
+    The pool is the profile's, unless `memory` (the device's) is given and sized down to it. `weights`
+    overrides what the profile says of them. `seen_t_sat_s`: a collapse seen elsewhere, to be explained.
+    `fail_within_s` makes the exit code say whether the run ends sooner.
+    """
+
+    profile: Profile
+    sessions: int
+    session_length_s: float | None = None  # None: the profile's
+    over_s: float = 0.0
+    occupied: float = 0.0
+    confidence: float = DEFAULT_CONFIDENCE
+    memory: int | None = None
+    memory_share: float = DEFAULT_SHARE
+    weights: Weights | None = None
+    seen_t_sat_s: float | None = None
+    fail_within_s: float | None = None
+    source: Literal["profile", "config"] = "profile"
+    notes: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def length_s(self) -> float:
+        return self.session_length_s if self.session_length_s is not None else self.profile.session_length
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        """The way from the device's memory to a pool, where memory was given."""
+        if self.memory is None:
+            return None
+        weights = self.weights or profile_weights(self.profile)
+        block_tokens = self.profile.pool.block_tokens if self.profile.pool else 16
+        return MemoryPlan(self.profile, self.memory, weights, self.memory_share, block_tokens)
+
+    def question(self) -> Question:
+        """The forecast's own terms. Raises UsageError where quantities are missing or make no sense."""
+        _check(self)
+        plan = self.memory_plan
+        if plan is not None:
+            budget = plan.budget(self.sessions, self.occupied)
+        else:
+            own = Budget.of(self.profile)
+            budget = Budget(own.blocks_for, own.block_tokens, self.occupied)
+        return Question(self.profile, self.sessions, self.length_s, budget, self.over_s, self.confidence)
+
+
+def predict_profile(plan: ProfilePlan) -> Report:
+    """Forecast it. Raises UsageError for quantities that are missing or contradict each other."""
+    draft = Draft(plan.argv, plan.settings, plan.profile)
+    question = plan.question()
+    answer = outlook(question)
+    forecast = _forecast(plan, question, answer)
+    verdict = _verdict(plan, answer)
+    return draft.report(_sentence(plan, answer), verdict=verdict, forecast=forecast)
+
+
+def _check(plan: ProfilePlan) -> None:
+    if plan.sessions < 1:
+        raise UsageError(f"{plan.sessions} sessions fill nothing", hint="give at least one session")
+    if not plan.length_s > 0:
+        raise UsageError("the session length must be positive", hint="such as --session-length 5m")
+    if not 0 <= plan.occupied < 1:
+        raise UsageError(f"occupied {plan.occupied:g} leaves no pool", hint="give a share from 0 to below 1")
+    if not 0.5 <= plan.confidence < 1:
+        raise UsageError(f"confidence {plan.confidence:g} is out of range", hint="from 50% to below 100%")
+    if not 0 < plan.memory_share <= 1:
+        raise UsageError(f"memory share {plan.memory_share:g} is out of range", hint="above 0, at most 1")
+
+
+def _forecast(plan: ProfilePlan, question: Question, answer: Outlook) -> Forecast:
+    memory = plan.memory_plan
+    lines = [] if memory is None else memory.lines(plan.sessions)
+    return Forecast(
+        source=plan.source,
+        sessions=plan.sessions,
+        session_length_s=plan.length_s,
+        t_sat_s=interval(answer.t_sat),
+        collapse_probability=answer.probability,
+        binding=answer.binding,
+        max_sessions=answer.max_sessions,
+        max_sessions_binding=answer.max_binding,
+        safe_window=answer.safe_window,
+        confidence=plan.confidence,
+        hazards=[_hazard(one) for one in answer.each],
+        memory=[MemoryLine(what=line.what, bytes=line.size, how=line.how) for line in lines],
+        implied=_implied(plan),
+        saturates=answer.t_sat.estimate is not None,
+        occupancy=plan.occupied,
+        rate_per_s=_rate(question),
+        assumptions=assumptions(plan, question),
+    )
+
+
+def _hazard(one: HazardOutlook) -> HazardForecast:
+    return HazardForecast(
+        name=one.name,
+        first_order_s=one.first_order_s,
+        t_sat_s=interval(one.t),
+        collapse_probability=one.probability,
+        blocks=one.blocks,
+        settles_at=one.settles_at,
+    )
+
+
+def _rate(question: Question) -> float:
+    """Share of the pool that all sessions fill a second, in the long run."""
+    blocks = question.budget.blocks_for(question.sessions)
+    positions = question.profile.mean_tokens_per_frame / question.profile.frame.period_s
+    return question.sessions * positions / (blocks * question.budget.block_tokens)
+
+
+def _implied(plan: ProfilePlan) -> Implied | None:
+    if plan.seen_t_sat_s is None:
+        return None
+    found = implied(plan.profile, plan.sessions, plan.seen_t_sat_s)
+    return Implied(
+        t_sat_s=plan.seen_t_sat_s,
+        sessions=plan.sessions,
+        pool_tokens=found.pool_positions,
+        pool_bytes=found.pool_positions * plan.profile.shape.kv_bytes_per_token,
+        positions_per_s=found.positions_per_s,
+    )
+
+
+def _verdict(plan: ProfilePlan, answer: Outlook) -> Verdict | None:
+    if plan.fail_within_s is None:
+        return None
+    estimate = answer.t_sat.estimate
+    return "fail" if estimate is not None and estimate <= plan.fail_within_s else "pass"
+
+
+def assumptions(plan: ProfilePlan, question: Question) -> list[str]:
+    """Everything that the answer takes for granted, one sentence each."""
+    profile, tokens = plan.profile, plan.profile.tokens
+    blocks = question.budget.blocks_for(plan.sessions)
+    block_tokens, per_token = question.budget.block_tokens, profile.shape.kv_bytes_per_token
+    pool_bytes = blocks * block_tokens * per_token
+    out = (
+        "fused with them"
+        if tokens.fused
+        else f"{tokens.out.listening} decoded listening, {tokens.out.speaking} speaking"
+    )
+    mean = profile.mean_tokens_per_frame / profile.frame.period_s
+    starts = (
+        f"spread over {format_duration(plan.over_s)}"
+        if plan.over_s
+        else "together, phases spread over one period"
+    )
+    found = [
+        f"pool: {blocks:,} blocks of {block_tokens} positions at {format_size(per_token)} a position, "
+        f"{format_size(pool_bytes)}",
+        f"frame of {format_duration(profile.frame.period_s)}: {tokens.into:g} positions in, {out}; "
+        f"{mean:.3g} a second on average",
+        f"turns: the model speaks {profile.turns.speaking_share:.0%} of the time, "
+        f"{format_duration(profile.turns.turn)} at a time on average, lengths exponential",
+        f"policy {profile.policy}; {profile.head_tokens} positions of prompt a session",
+        f"sessions start {starts} and stay to the end",
+        "every frame is served when it is due; a server that falls behind fills later",
+    ]
+    if plan.occupied:
+        found.append(f"{plan.occupied:.1%} of the pool is taken from the start and stays so")
+    if profile.unverified:
+        found.append(f"second-hand figures in this profile: {', '.join(profile.unverified)}")
+    return found + list(plan.notes)
+
+
+def _sentence(plan: ProfilePlan, answer: Outlook) -> str:
+    """The answer, its conditions and what binds."""
+    who = f"{plan.sessions:,} session{'' if plan.sessions == 1 else 's'}"
+    length = format_duration(plan.length_s)
+    if answer.t_sat.estimate is None:
+        text = f"{who} do not saturate the pool."
+    else:
+        ends = "fill the pool" if answer.binding == "pool" else f"end at {answer.binding}"
+        text = f"{who} {ends} at {_span(answer)}; "
+        text += f"a session of {length} sees it with probability {answer.probability:.2g}."
+    if answer.max_sessions is not None:
+        text += f" Safe for {length}: {answer.max_sessions:,} sessions ({plan.confidence:.0%} confidence)"
+        text += f", then {answer.max_binding} binds." if answer.max_binding != "none" else "."
+    if answer.t_sat.estimate is not None and answer.safe_window is not None:
+        text += f" A window of {answer.safe_window:,} positions makes {who} safe."
+    return text
+
+
+def _span(answer: Outlook) -> str:
+    t = answer.t_sat
+    assert t.estimate is not None
+    low = "?" if t.low is None else f"{t.low:.4g}"
+    high = "never" if t.high is None else f"{t.high:.4g}"
+    return f"{t.estimate:.4g} s (90 % interval {low} to {high} s)"
