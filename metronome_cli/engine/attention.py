@@ -44,6 +44,8 @@ class PagedAttention:
 
     def attend(self, layer: int, queries: Tensor, plan: StepPlan) -> Tensor:
         """queries: [B T, heads, dim], rotated -> [B T, heads x dim]."""
+        if plan.spans is not None:
+            return self._attend_in_place(layer, queries, plan.spans, plan)
         keys, values = self._gather(layer, plan)
         q = self._stack(queries, plan)
         scores = torch.baddbmm(plan.bias, q, keys.transpose(1, 2), alpha=self.scale)
@@ -55,6 +57,25 @@ class PagedAttention:
             )
         weights = torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
         return self._unstack(torch.bmm(weights, values), plan)
+
+    def _attend_in_place(
+        self, layer: int, queries: Tensor, spans: tuple[slice, ...], plan: StepPlan
+    ) -> Tensor:
+        """One session after another over its own rows of the pool, which are read once and copied never."""
+        keys, values = self._rows[layer]
+        stacked = self._stack(queries * self.scale, plan)
+        q = stacked.view(self.pool.kv_heads, plan.batch, *stacked.shape[1:]).unbind(1)  # [V, G T, dim] each
+        mixed = torch.empty(plan.batch, *q[0].shape, dtype=queries.dtype)  # [B, V, G T, dim]
+        for row, span in enumerate(spans):
+            own = keys[:, span]  # [V, K, dim]
+            if q[row].shape[1] == 1:  # keys x query is the faster product
+                scores = torch.bmm(own, q[row].transpose(1, 2)).transpose(1, 2)
+            else:
+                scores = torch.bmm(q[row], own.transpose(1, 2))
+            scores += plan.bias[row, :, : own.shape[1]]
+            weights = torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
+            torch.bmm(weights, values[:, span], out=mixed[row])
+        return self._unstack(mixed.transpose(0, 1), plan)
 
     def _gather(self, layer: int, plan: StepPlan) -> tuple[Tensor, Tensor]:
         """Keys and values of the resident blocks: [kv_heads x B, K, dim] each, in a buffer that is used
@@ -79,4 +100,4 @@ class PagedAttention:
     def _unstack(self, rows: Tensor, plan: StepPlan) -> Tensor:
         """[kv_heads x B, group x T, dim] -> [B T, heads x dim]."""
         shape = (self.pool.kv_heads, plan.batch, self.group, plan.tokens, rows.shape[-1])
-        return rows.view(shape).permute(1, 3, 0, 2, 4).reshape(plan.batch * plan.tokens, -1)
+        return rows.reshape(shape).permute(1, 3, 0, 2, 4).reshape(plan.batch * plan.tokens, -1)

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from metronome_cli.config.policy import Exhaustion
 from metronome_cli.engine.pool import PoolExhausted
 from metronome_cli.engine.stack import PagedStack
@@ -82,7 +84,8 @@ class FrameEngine:
             self.stack.open(slot, age_positions)
         except PoolExhausted as error:
             raise SlotRefused("memory", f"the KV pool has no room for it: {error}") from error
-        self.model.open(slot)
+        with torch.inference_mode():
+            self.model.open(slot)
         self._free.popleft()
         self._seats[slot] = _Seat()
         return slot
@@ -99,6 +102,7 @@ class FrameEngine:
         finally:
             self.stack.close(slot)
 
+    @torch.inference_mode()
     def step(self, frames: Sequence[FrameInput]) -> StepResult:
         """One frame of each session given, in one batch; outcomes in the order of `frames`.
 
@@ -164,8 +168,9 @@ class FrameEngine:
             tally.outcomes[frame.slot] = FrameOutcome(frame.slot, frame.tokens_out, 0, waiting=True)
 
     def _reserve(self, slot: int, seat: _Seat, new: int, tally: _Tally) -> bool:
-        if seat.evicted:
-            seat.evicted = not self.stack.restore(slot, new)
+        if seat.evicted:  # back in order of age: none overtakes an older one
+            oldest = next(s for s, other in self._seats.items() if other.evicted)
+            seat.evicted = slot != oldest or not self.stack.restore(slot, new)
             return not seat.evicted
         while not self.stack.reserve(slot, new):
             if self.exhaustion != "preempt":

@@ -83,8 +83,8 @@ class BlockTable:
     def turn(self, count: int) -> None:
         """In a ring, move blocks from the front to the end until `count` more tokens fit."""
         while self.cycle and self.room < count:
-            block = self.remove(0, 1)[0]
-            self.append(block, self.next_start())
+            start = int(self._starts[0]) + self.cycle
+            self.append(self.remove(0, 1)[0], start)
 
     def rows(self, count: int) -> Int64:
         """[count] pool rows (block x block_tokens + offset) of the next `count` positions.
@@ -98,6 +98,8 @@ class BlockTable:
                 row = self._ids[last] * size + self.length - self._starts[last]
                 return np.asarray([row], dtype=np.int64)
         positions = np.arange(self.length, self.length + count)
+        if self.cycle:  # the last rows of a block that turned belong to the round before
+            positions[positions < self._starts[0]] += self.cycle
         entries = np.searchsorted(self.starts, positions, side="right") - 1
         if count and (self.count == 0 or entries[0] < 0):
             raise IndexError("no block is reserved for these positions")

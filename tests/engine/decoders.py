@@ -21,17 +21,16 @@ from transformers.models.moshi.configuration_moshi import MoshiConfig
 from transformers.models.moshi.modeling_moshi import MoshiModel
 
 HIDDEN = 48
-COMMON = dict(
-    vocab_size=64,
-    hidden_size=HIDDEN,
-    num_hidden_layers=3,
-    num_attention_heads=6,
-    num_key_value_heads=2,
-    head_dim=8,
-    max_position_embeddings=4096,
-)
+COMMON = {
+    "vocab_size": 64,
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 4096,
+}
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "moshi")
-TOLERANCE = dict(rtol=2e-4, atol=2e-5)  # float32, sums in another order
 
 
 def decoder(architecture: str, seed: int = 0, **changes: Any) -> Any:
@@ -71,6 +70,11 @@ def stock_hidden(model: Any, embeds: Tensor) -> Tensor:
 def stream(tokens: int, seed: int) -> Tensor:
     """[tokens, hidden] unit-variance inputs of one session."""
     return torch.randn(tokens, HIDDEN, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(actual: Tensor, expected: Tensor) -> None:
+    """Equal within float32 rounding, sums taken in another order."""
+    torch.testing.assert_close(actual, expected, rtol=2e-4, atol=2e-5)
 
 
 def feed(stack: Any, slots: Sequence[int], chunks: Sequence[Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from metronome_cli.config.policy import PolicySpec
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.stack import PagedStack
 
-from .decoders import ARCHITECTURES, TOLERANCE, decoder, feed, stock_hidden, stream
+from .decoders import ARCHITECTURES, assert_same, decoder, feed, stock_hidden, stream
 
 UNBOUNDED = PolicySpec("unbounded")
 WAYS = ("fast", "general")
@@ -38,7 +38,7 @@ def test_a_batch_of_mixed_ages_over_several_frames_equals_stock(architecture: st
         hidden = feed(stack, list(sessions), chunks)
         for slot, n in zip(sessions, frame, strict=True):
             at[slot] += n
-            torch.testing.assert_close(hidden[slot], expected[slot][at[slot] - 1], **TOLERANCE)
+            assert_same(hidden[slot], expected[slot][at[slot] - 1])
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -56,7 +56,7 @@ def test_both_ways_agree_under_every_policy(architecture: str, policy: str) -> N
         stack, _ = _stack(architecture, way, policy=PolicySpec.parse(policy), chunk=3)
         stack.open(0)
         outputs.append([feed(stack, [0], [embeds[at : at + 3]]) for at in range(0, 60, 3)])
-    torch.testing.assert_close(torch.cat(outputs[0]), torch.cat(outputs[1]), **TOLERANCE)
+    assert_same(torch.cat(outputs[0]), torch.cat(outputs[1]))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -66,7 +66,7 @@ def test_a_models_own_sliding_window_is_kept(way: str) -> None:
     embeds = stream(20, 1)
     stack.open(0)
     hidden = torch.cat([feed(stack, [0], [embeds[at : at + 2]]) for at in range(0, 20, 2)])
-    torch.testing.assert_close(hidden, stock_hidden(model, embeds)[1::2], **TOLERANCE)
+    assert_same(hidden, stock_hidden(model, embeds)[1::2])
 
 
 @pytest.mark.parametrize("rope", ["llama3", "yarn", "linear"])
@@ -89,7 +89,7 @@ def test_scaled_rotary_tables_are_taken_as_they_are(rope: str) -> None:
     embeds = stream(80, 2)
     stack.open(0)
     hidden = torch.cat([feed(stack, [0], [embeds[at : at + 5]]) for at in range(0, 80, 5)])
-    torch.testing.assert_close(hidden, stock_hidden(model, embeds)[4::5], **TOLERANCE)
+    assert_same(hidden, stock_hidden(model, embeds)[4::5])
 
 
 def test_a_rotary_table_that_depends_on_length_goes_the_general_way() -> None:
@@ -107,4 +107,4 @@ def test_other_users_of_the_modules_configuration_still_run() -> None:
     build_stack(model, blocks=4, policy=UNBOUNDED, way="general")
     with torch.no_grad():
         hidden = model(inputs_embeds=embeds[None], use_cache=False).last_hidden_state[0]
-    torch.testing.assert_close(hidden, expected, **TOLERANCE)
+    assert_same(hidden, expected)
