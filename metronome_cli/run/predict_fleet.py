@@ -1,0 +1,281 @@
+"""`predict` for a fleet and for cards that are not at hand.
+
+Sessions a GPU come from one of three places: given, a capacity report's N*, or an estimate for a card from a
+profile. An estimate is marked as one and carries an interval; the low end decides how many GPUs are bought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.errors import UsageError, Verdict
+from metronome_cli.forecast.fleet import Demand, Fleet
+from metronome_cli.forecast.gpus import Gpu, find_gpu, gpu_of_device
+from metronome_cli.forecast.memory import DEFAULT_SHARE, MemoryPlan, Weights, profile_weights
+from metronome_cli.forecast.outlook import DEFAULT_CONFIDENCE, Question, max_sessions
+from metronome_cli.forecast.steptime import (
+    Efficiency,
+    StepTime,
+    estimate,
+    measured_efficiency,
+    resident_positions,
+)
+from metronome_cli.report.model import FleetPlan, FleetSize, GpuEstimate, Interval, Report
+from metronome_cli.report.read import load_report
+from metronome_cli.run.predict_report import Draft
+
+SHOWN_STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+JUDGED_ROLES = ("screen", "confirm", "next", "single", "memory", "soak", "step", "probe")
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """Cards to estimate, under a profile. `measured`: a capacity report whose step times calibrate them."""
+
+    names: tuple[str, ...]
+    profile: Profile
+    session_length_s: float
+    measured: Path | None = None
+    memory_share: float = DEFAULT_SHARE
+    weights: Weights | None = None
+    confidence: float = DEFAULT_CONFIDENCE
+
+
+@dataclass(frozen=True, slots=True)
+class FleetQuestion:
+    """Load (`arrivals_per_s` and `mean_call_s`, or `peak_sessions`), what a GPU holds, and what is allowed.
+
+    Of `sessions_per_gpu`, `capacity_report` and `cards` the first that is given says what a GPU holds.
+    `gpus`: judge a fleet of that size.
+    """
+
+    arrivals_per_s: float | None = None
+    mean_call_s: float | None = None
+    peak_sessions: int | None = None
+    block: float = 0.01
+    headroom: float = 0.0
+    gpus_per_node: int = 1
+    gpus: int | None = None
+    sessions_per_gpu: int | None = None
+    capacity_report: Path | None = None
+    cards: Cards | None = None
+    argv: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def predict_fleet(question: FleetQuestion) -> Report:
+    """Size a fleet. Raises UsageError for a load or a seat count that is missing, doubled or impossible."""
+    draft = Draft(question.argv, question.settings, question.cards.profile if question.cards else None)
+    estimates = estimate_cards(question.cards) if question.cards else []
+    per_gpu, source = _per_gpu(question, estimates)
+    fleet = Fleet(_demand(question), per_gpu, question.block, question.headroom, question.gpus_per_node)
+    if fleet.seats_per_gpu < 1:
+        raise UsageError(
+            f"a GPU seats no session ({per_gpu} with a headroom of {question.headroom:.0%})",
+            hint="less --headroom, or another card",
+        )
+    plan = _plan(question, fleet, source)
+    return draft.report(
+        _sentence(question, plan), verdict=_verdict(question, fleet), fleet=plan, gpus=estimates
+    )
+
+
+def predict_cards(cards: Cards, argv: tuple[str, ...] = (), settings: dict[str, Any] | None = None) -> Report:
+    """What each card is estimated to hold. Raises UsageError for an unknown card."""
+    draft = Draft(argv, settings or {}, cards.profile)
+    estimates = estimate_cards(cards)
+    best = [f"{e.gpu} {_count(e.sessions)}" for e in estimates]
+    return draft.report(f"Estimated sessions: {'; '.join(best)}.", gpus=estimates)
+
+
+# -- the fleet -------------------------------------------------------------------------------------
+
+
+def _demand(question: FleetQuestion) -> Demand:
+    stream = (question.arrivals_per_s, question.mean_call_s)
+    if question.peak_sessions is not None:
+        if any(part is not None for part in stream):
+            raise UsageError(
+                "--peak-sessions contradicts --arrivals and --mean-call", hint="give one or the other"
+            )
+        return Demand(peak=question.peak_sessions)
+    if question.arrivals_per_s is None or question.mean_call_s is None:
+        raise UsageError(
+            "a fleet needs --arrivals and --mean-call, or --peak-sessions",
+            hint="such as --arrivals 2.5/s --mean-call 4m",
+        )
+    return Demand(erlangs=question.arrivals_per_s * question.mean_call_s)
+
+
+def _per_gpu(question: FleetQuestion, estimates: Sequence[GpuEstimate]) -> tuple[int, str]:
+    if question.sessions_per_gpu is not None and question.capacity_report is not None:
+        raise UsageError("--sessions-per-gpu contradicts --capacity-report", hint="give one of them")
+    if question.sessions_per_gpu is not None:
+        return question.sessions_per_gpu, "as given"
+    if question.capacity_report is not None and not estimates:
+        capacity = load_report(question.capacity_report).capacity
+        if capacity is None or capacity.safe_sessions is None:
+            raise UsageError(
+                f"{question.capacity_report}: no number of sessions was confirmed there",
+                hint="give the report of a `metronome capacity` run that passed",
+            )
+        return (
+            capacity.safe_sessions,
+            f"measured: {question.capacity_report.name}, binding {capacity.binding}",
+        )
+    if len(estimates) > 1:
+        raise UsageError("a fleet is of one kind of GPU", hint="name one with --gpu")
+    if estimates:
+        low = estimates[0].sessions.low
+        return int(low or 0), f"estimated for {estimates[0].gpu}, low end of the interval"
+    raise UsageError(
+        "nothing says how many sessions a GPU holds",
+        hint="give --sessions-per-gpu, --capacity-report, or --gpu with --profile",
+    )
+
+
+def _plan(question: FleetQuestion, fleet: Fleet, source: str) -> FleetPlan:
+    sizes = fleet.table()
+    if question.gpus is not None and question.gpus not in {row.gpus for row in sizes}:
+        sizes = sorted([*sizes, fleet.row(question.gpus)], key=lambda row: row.gpus)
+    return FleetPlan(
+        offered_erlangs=fleet.demand.erlangs,
+        peak_sessions=fleet.demand.peak,
+        sessions_per_gpu=fleet.per_gpu,
+        sessions_per_gpu_source=source,
+        headroom=fleet.headroom,
+        gpus_per_node=fleet.gpus_per_node,
+        target_blocking=fleet.target,
+        gpus_needed=fleet.needed,
+        gpus_with_spare_node=fleet.needed_with_spare,
+        sizes=[
+            FleetSize(
+                gpus=row.gpus,
+                seats=row.seats,
+                utilisation=row.utilisation,
+                blocking=row.blocking,
+                blind_blocking=row.blind_blocking,
+                node_down_blocking=row.node_down_blocking,
+                displaced=row.displaced,
+                reseated=row.reseated,
+            )
+            for row in sizes
+        ],
+    )
+
+
+def _verdict(question: FleetQuestion, fleet: Fleet) -> Verdict | None:
+    if question.gpus is None:
+        return None
+    return "pass" if fleet.row(question.gpus).blocking <= fleet.target else "fail"
+
+
+def _sentence(question: FleetQuestion, plan: FleetPlan) -> str:
+    load = (
+        f"{plan.offered_erlangs:,.0f} erlangs"
+        if plan.offered_erlangs is not None
+        else f"a peak of {plan.peak_sessions:,} sessions"
+    )
+    row = next(size for size in plan.sizes if size.gpus == plan.gpus_needed)
+    text = (
+        f"{plan.gpus_needed:,} GPUs of {plan.sessions_per_gpu:,} sessions ({plan.sessions_per_gpu_source}) "
+        f"carry {load} at {row.blocking:.2g} blocked (allowed {plan.target_blocking:g}); "
+        f"{plan.gpus_with_spare_node:,} do with one node down."
+    )
+    if question.gpus is not None:
+        asked = next(size for size in plan.sizes if size.gpus == question.gpus)
+        text += f" {question.gpus:,} GPUs block {asked.blocking:.2g}."
+    return text
+
+
+# -- cards -----------------------------------------------------------------------------------------
+
+
+def estimate_cards(cards: Cards) -> list[GpuEstimate]:
+    """One estimate a card. Raises UsageError for an unknown card or a report without step times."""
+    resident = resident_positions(cards.profile, cards.session_length_s)
+    efficiency = _efficiency(cards, resident)
+    return [_card(cards, *find_gpu(name), resident, efficiency) for name in cards.names]
+
+
+def _card(cards: Cards, key: str, gpu: Gpu, resident: float, efficiency: Efficiency) -> GpuEstimate:
+    step = estimate(cards.profile, gpu, resident, efficiency)
+    deadline_s = cards.profile.frame.deadline_s
+    by_time = [step.sessions_within(deadline_s, factor) for factor in (1.0, step.spread, 1 / step.spread)]
+    by_memory = _memory_sessions(cards, gpu)
+    both = [count if by_memory is None else min(count, by_memory) for count in by_time]
+    return GpuEstimate(
+        gpu=key,
+        title=gpu.title,
+        memory_bytes=gpu.memory,
+        memory_sessions=by_memory,
+        deadline_sessions=Interval(estimate=by_time[0], low=by_time[1], high=by_time[2]),
+        sessions=Interval(estimate=both[0], low=both[1], high=both[2]),
+        binding="memory" if by_memory is not None and by_memory <= by_time[0] else "deadline",
+        step_ms=_shown_steps(step, max(1, both[0])),
+        spread=step.spread,
+        how=efficiency.how,
+        notes=[gpu.doubt] if gpu.doubt else [],
+    )
+
+
+def _memory_sessions(cards: Cards, gpu: Gpu) -> int | None:
+    weights = cards.weights or profile_weights(cards.profile)
+    block_tokens = cards.profile.pool.block_tokens if cards.profile.pool else 16
+    plan = MemoryPlan(cards.profile, gpu.memory, weights, cards.memory_share, block_tokens)
+    if plan.blocks(1) < 1:
+        return 0
+    question = Question(cards.profile, 1, cards.session_length_s, plan.budget(1), confidence=cards.confidence)
+    return max_sessions(question)
+
+
+def _shown_steps(step: StepTime, most: int) -> dict[str, float]:
+    counts = sorted({n for n in SHOWN_STEPS if n <= 2 * most} | {most})
+    return {str(n): step.at(n) * 1e3 for n in counts}
+
+
+def _efficiency(cards: Cards, resident: float) -> Efficiency:
+    """From a capacity report on a card of the table; the documented default otherwise."""
+    if cards.measured is None:
+        return Efficiency()
+    report = load_report(cards.measured)
+    known = gpu_of_device(_device_of(report))
+    if known is None:
+        raise UsageError(
+            f"{cards.measured}: measured on {_device_of(report) or 'an unnamed device'}, which is not in the table",
+            hint="without --capacity-report a documented default efficiency is used",
+        )
+    points = step_times(report)
+    if not points:
+        raise UsageError(f"{cards.measured}: no step times in it", hint="give the report of a capacity run")
+    how = f"measured on {known[0]} in {cards.measured.name}"
+    return measured_efficiency(cards.profile, known[1], resident, points, how)
+
+
+def step_times(report: Report) -> list[tuple[int, float]]:
+    """(sessions, seconds of compute a step) of every judged point."""
+    points = report.capacity.points if report.capacity else []
+    return [
+        (p.sessions, sum(p.stages_ms.values()) / 1e3)
+        for p in points
+        if p.role in JUDGED_ROLES and p.stages_ms and p.steps
+    ]
+
+
+def _device_of(report: Report) -> str:
+    devices = report.environment.get("devices") or []
+    named = [str(d.get("name", "")) for d in devices if isinstance(d, dict)]
+    on_gpu = "cuda" in str(report.engine.get("device", ""))
+    return (
+        named[0]
+        if named and on_gpu
+        else str(report.engine.get("device_name", report.environment.get("cpu") or ""))
+    )
+
+
+def _count(sessions: Interval) -> str:
+    return f"{sessions.estimate:,.0f} ({sessions.low:,.0f} to {sessions.high:,.0f})"

@@ -1,0 +1,315 @@
+"""`predict` from a running server: its metrics, again and again, with a countdown to a full pool.
+
+`once`: watch until a forecast is possible (or `watch_s` is over), answer, leave. Otherwise watch on, tell
+every scrape to the observer, and leave when the pool is foretold to be full within `fail_within_s`, when
+it is full and silent, after `watch_s`, or when stopped. Only plain HTTP(S) GET of one address; no
+credentials are sent but those in it.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from metronome_cli.config.quantities import format_duration
+from metronome_cli.errors import UsageError, Verdict
+from metronome_cli.forecast.extrapolate import FEWEST
+from metronome_cli.forecast.prometheus import parse
+from metronome_cli.forecast.scrapes import Scrapes, Sight
+from metronome_cli.forecast.servers import Reading, read
+from metronome_cli.report.model import Forecast, Interval, Report
+from metronome_cli.run.observer import Observer
+from metronome_cli.run.predict_report import Draft
+from metronome_cli.run.predict_trace import judge
+from metronome_cli.run.stop import Stop
+
+MOST_BYTES = 4 * 2**20
+TIMEOUT_S = 5.0
+ONCE_SCRAPES = 3 * FEWEST
+DEFAULT_ALARM_S = 600.0  # of --once, where --fail-within is not given
+_NAP_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapePlan:
+    """What to watch. Times in seconds; `watch_s` None: until stopped (with `once`: long enough for a
+    forecast).
+    """
+
+    url: str
+    every_s: float = 1.0
+    once: bool = False
+    watch_s: float | None = None
+    fail_within_s: float | None = None
+    metric: str | None = None
+    window_s: float = 300.0
+    session_length_s: float | None = None
+    argv: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        """The metrics address. Raises UsageError for one that is not HTTP."""
+        parts = urllib.parse.urlsplit(self.url if "://" in self.url else f"http://{self.url}")
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise UsageError(
+                f"--scrape {self.url!r} is not an address", hint="such as http://host:8000/metrics"
+            )
+        if "@" in parts.netloc:
+            raise UsageError("--scrape takes no user and password", hint="give the address alone")
+        return parts._replace(path=parts.path if parts.path not in ("", "/") else "/metrics").geturl()
+
+    @property
+    def alarm_s(self) -> float | None:
+        """A pool full within this is a failure."""
+        return self.fail_within_s or (DEFAULT_ALARM_S if self.once else None)
+
+    @property
+    def limit_s(self) -> float | None:
+        """How long to watch at most."""
+        return self.watch_s or (ONCE_SCRAPES * self.every_s if self.once else None)
+
+
+class Timer(Protocol):
+    """Time and waiting, so that a test needs neither."""
+
+    def now(self) -> float: ...
+
+    def wait(self, seconds: float, stop: Stop) -> None: ...
+
+
+class RealTimer:
+    """Monotonic time from 0."""
+
+    def __init__(self) -> None:
+        self._began_s = time.perf_counter()
+
+    def now(self) -> float:
+        return time.perf_counter() - self._began_s
+
+    def wait(self, seconds: float, stop: Stop) -> None:
+        until = self.now() + seconds
+        while (rest := until - self.now()) > 0 and not stop():
+            time.sleep(min(rest, _NAP_S))
+
+
+Fetch = Callable[[str], str]
+
+
+def fetch(address: str) -> str:
+    """The text of a scrape. Raises OSError when the server does not answer, UsageError when it answers
+    nonsense.
+    """
+    request = urllib.request.Request(address, headers={"Accept": "text/plain"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            body: bytes = answer.read(MOST_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403, 404, 405):
+            raise UsageError(
+                f"{_shown(address)}: HTTP {error.code}", hint="is this the metrics address?"
+            ) from None
+        raise OSError(f"HTTP {error.code}") from None
+    except ValueError as error:
+        raise UsageError(f"{_shown(address)}: {error}", hint="such as http://host:8000/metrics") from None
+    if len(body) > MOST_BYTES:
+        raise UsageError(
+            f"{_shown(address)}: more than {MOST_BYTES >> 20} MiB", hint="is this a metrics address?"
+        )
+    return body.decode("utf-8", "replace")
+
+
+def predict_scrape(
+    plan: ScrapePlan,
+    observer: Observer,
+    stop: Stop,
+    get: Fetch = fetch,
+    timer: Timer | None = None,
+) -> Report:
+    """Watch and forecast. Raises UsageError when the first answer is no metrics page or has no occupancy."""
+    return _Vigil(plan, observer, stop, get, timer or RealTimer()).run()
+
+
+class _Vigil:
+    """One watch over one server."""
+
+    def __init__(self, plan: ScrapePlan, observer: Observer, stop: Stop, get: Fetch, timer: Timer) -> None:
+        self.plan = plan
+        self.observer = observer
+        self.stop = stop
+        self.timer = timer
+        self.scrapes = Scrapes(plan.window_s)
+        self.reading: Reading | None = None
+        self.sight: Sight | None = None
+        self.failed = self.answered = 0
+        self._get = get
+        self._address = plan.address
+        self._told: set[str] = set()
+
+    def run(self) -> Report:
+        draft = Draft(self.plan.argv, self.plan.settings)
+        self.observer.phase("scrape", _shown(self._address))
+        due = 0.0
+        while not self.stop() and not self._over():
+            self.timer.wait(due - self.timer.now(), self.stop)
+            if self.stop():
+                break
+            self._look(self.timer.now())
+            due += self.plan.every_s * max(1, -(-(self.timer.now() - due) // self.plan.every_s))
+        forecast = self._forecast()
+        verdict = self._verdict()
+        return draft.report(self._sentence(), verdict=verdict, forecast=forecast, signum=self.stop.signum)
+
+    def _look(self, t_s: float) -> None:
+        try:
+            self.reading = read(
+                parse(self._get(self._address), _shown(self._address)),
+                self.plan.metric,
+                _shown(self._address),
+            )
+        except OSError as error:
+            self.failed += 1
+            reason = getattr(error, "reason", None) or error.strerror or error
+            self.scrapes.add(t_s, None, f"no answer ({reason})")
+        except UsageError as error:
+            if self.reading is None:
+                raise
+            self.failed += 1  # it has answered well before
+            self.scrapes.add(t_s, None, error.message)
+        else:
+            self.answered += 1
+            self.sight = self.scrapes.add(t_s, self.reading)
+        self._tell(t_s)
+
+    def _tell(self, t_s: float) -> None:
+        for note in self.scrapes.notes:
+            if note not in self._told:
+                self._told.add(note)
+                self.observer.notice(note)
+        if self.sight is None or self.scrapes.down:
+            return
+        outlook = self.sight.outlook
+        self.observer.event(
+            "scrape",
+            {"t_s": t_s, "occupancy": self.sight.occupancy, "t_sat_s": outlook.t_sat_s,
+             "remaining_s": self.sight.remaining_s, "delivered_per_s": self.sight.delivered_per_s},
+        )  # fmt: skip
+        self.observer.notice(countdown(self.sight, self.reading))
+
+    def _over(self) -> bool:
+        plan, now = self.plan, self.timer.now()
+        if plan.limit_s is not None and now >= plan.limit_s:
+            return True
+        if self.sight is None or self.scrapes.down:
+            return False
+        if self.sight.collapsed:
+            return True
+        foretold = self.sight.outlook.saturates is not None
+        if plan.once:
+            return foretold and self.answered >= 2 * FEWEST
+        return self._verdict() == "fail"
+
+    def _verdict(self) -> Verdict | None:
+        if self.plan.alarm_s is None:
+            return "fail" if self.sight is not None and self.sight.collapsed else None
+        if self.sight is None or self.scrapes.down:
+            return "inconclusive"
+        return (
+            "fail" if self.sight.collapsed else judge(self.sight.outlook, self.sight.t_s, self.plan.alarm_s)
+        )
+
+    def _forecast(self) -> Forecast:
+        sight = self.sight
+        found = sight.outlook if sight is not None else None
+        return Forecast(
+            source="scrape",
+            session_length_s=self.plan.session_length_s,
+            t_sat_s=Interval(
+                estimate=found.t_sat_s if found else None,
+                low=found.low_s if found else None,
+                high=found.high_s if found else None,
+            ),
+            collapse_probability=None,
+            binding="pool" if found and found.saturates else "none",
+            max_sessions=None,
+            safe_window=None,
+            saturates=found.saturates if found else None,
+            reason=found.reason if found else "the server never answered",
+            occupancy=sight.occupancy if sight else None,
+            rate_per_s=found.rate_per_s if found else None,
+            falling=bool(found and found.falling),
+            remaining_s=sight.remaining_s if sight else None,
+            collapsed=bool(sight and sight.collapsed),
+            gaps=list(sight.notes) if sight else list(self.scrapes.notes),
+            assumptions=[
+                "the load goes on as in the last samples",
+                f"the last {format_duration(self.plan.window_s)} are fitted",
+                "t_sat_s counts from the first scrape",
+            ],
+            details=self._details(),
+        )
+
+    def _details(self) -> dict[str, Any]:
+        reading, sight = self.reading, self.sight
+        return {
+            "url": _shown(self._address),
+            "scrapes": self.answered,
+            "failed_scrapes": self.failed,
+            "server": reading.server if reading else None,
+            "metric": reading.metric if reading else None,
+            "engine": sight.engine if sight else None,
+            "running": reading.running if reading else None,
+            "waiting": reading.waiting if reading else None,
+            "delivered_tokens_per_s": sight.delivered_per_s if sight else None,
+            "pool_tokens": reading.pool_tokens if reading else None,
+        }
+
+    def _sentence(self) -> str:
+        sight = self.sight
+        if sight is None:
+            return f"{_shown(self._address)} never answered in {self.failed} tries."
+        text = countdown(sight, self.reading)[0].upper() + countdown(sight, self.reading)[1:] + "."
+        if self.scrapes.down:
+            text += " The server does not answer any more."
+        if sight.outlook.falling:
+            text += f" {sight.outlook.reason[0].upper()}{sight.outlook.reason[1:]}."
+        return text
+
+
+def countdown(sight: Sight, reading: Reading | None) -> str:
+    """One line: occupancy, how fast it fills, when it is full, who waits."""
+    level = "unknown" if sight.occupancy is None else f"{sight.occupancy:.1%}".replace("%", " %")
+    parts = [f"pool {level}"]
+    outlook = sight.outlook
+    if sight.collapsed:
+        parts.append("collapsed: full, and no token comes")
+    elif outlook.t_sat_s is None:
+        parts.append(outlook.reason if outlook.saturates is None else f"does not saturate: {outlook.reason}")
+    elif sight.remaining_s == 0:
+        parts.append("full")
+    else:
+        assert outlook.rate_per_s is not None
+        low, high = (None if t is None else max(0.0, t - sight.t_s) for t in (outlook.low_s, outlook.high_s))
+        span = f"{_short(low)} to {_short(high)}"
+        parts.append(f"full in {_short(sight.remaining_s)} ({span}), {outlook.rate_per_s:.2%} a second")
+    if reading is not None and reading.running is not None:
+        parts.append(f"{reading.running:.0f} running, {reading.waiting or 0:.0f} waiting")
+    if sight.delivered_per_s is not None:
+        parts.append(f"{sight.delivered_per_s:.0f} tokens/s")
+    return ", ".join(parts)
+
+
+def _short(seconds: float | None) -> str:
+    return "never" if seconds is None else format_duration(round(seconds, 1))
+
+
+def _shown(address: str) -> str:
+    """The address without what may be secret in it."""
+    parts = urllib.parse.urlsplit(address)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query="", fragment="").geturl()

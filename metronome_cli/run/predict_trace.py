@@ -1,0 +1,129 @@
+"""`predict` from a recorded trace: fitted on its early part only, and checked against the rest where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from metronome_cli.config.quantities import format_duration
+from metronome_cli.errors import UsageError, Verdict
+from metronome_cli.forecast.extrapolate import Extrapolation, extrapolate
+from metronome_cli.forecast.trace import Trace
+from metronome_cli.report.model import Forecast, Interval, Report
+from metronome_cli.run.predict_report import Draft
+from metronome_cli.run.traces import Recording, read_recording
+
+EARLY = 0.3  # of the time to a full pool, where the trace reaches one
+
+ASSUMPTIONS = (
+    "nothing bounds the cache later on (a window that has not filled yet looks like growth)",
+    "the same sessions go on as they did in the fitted part",
+    "noise adds up like a random walk; interval by Student's t with 4 degrees of freedom",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TracePlan:
+    """Which file, which run in it, and how much of it is fitted: `fit_until_s` in the trace's time, or
+    `fit_share`.
+    """
+
+    path: Path
+    run: str | None = None
+    time_column: str | None = None
+    occupancy_column: str | None = None
+    fit_share: float | None = None
+    fit_until_s: float | None = None
+    session_length_s: float | None = None
+    fail_within_s: float | None = None
+    argv: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def predict_trace(plan: TracePlan) -> Report:
+    """Forecast it. Raises UsageError for a file or a quantity that cannot be used."""
+    draft = Draft(plan.argv, plan.settings)
+    recording = read_recording(
+        plan.path, run=plan.run, time=plan.time_column, occupancy=plan.occupancy_column
+    )
+    fitted = early_part(recording.trace, plan.fit_share, plan.fit_until_s)
+    found = extrapolate(fitted)
+    forecast = _forecast(plan, recording, fitted, found)
+    return draft.report(_sentence(forecast), verdict=_verdict(plan, fitted, found), forecast=forecast)
+
+
+def early_part(trace: Trace, share: float | None = None, until_s: float | None = None) -> Trace:
+    """What is fitted: as told, else the first 30 % of a trace that fills, else all of it."""
+    if share is not None and until_s is not None:
+        raise UsageError("--fit-share and --fit-until contradict each other", hint="give one of them")
+    if share is not None and not 0 < share <= 1:
+        raise UsageError(f"a share of {share:g} fits nothing", hint="above 0, at most 1")
+    rise = trace.rise()
+    if until_s is not None:
+        return rise.until(until_s)
+    if share is not None:
+        return rise.first(share)
+    return rise.first(EARLY) if trace.full_at_s is not None else rise
+
+
+def _forecast(plan: TracePlan, recording: Recording, fitted: Trace, found: Extrapolation) -> Forecast:
+    end_s = float(fitted.t_s[-1]) if len(fitted) else None
+    return Forecast(
+        source="trace",
+        session_length_s=plan.session_length_s,
+        t_sat_s=Interval(estimate=found.t_sat_s, low=found.low_s, high=found.high_s),
+        collapse_probability=None,
+        binding="pool" if found.saturates else "none",
+        max_sessions=None,
+        safe_window=None,
+        saturates=found.saturates,
+        reason=found.reason,
+        occupancy=float(fitted.occupancy[-1]) if len(fitted) else None,
+        rate_per_s=found.rate_per_s,
+        falling=found.falling,
+        served_share=None if end_s is None else recording.served_share(end_s),
+        remaining_s=None if end_s is None or found.t_sat_s is None else max(0.0, found.t_sat_s - end_s),
+        observed_t_sat_s=recording.trace.full_at_s,
+        fitted_until_s=end_s,
+        gaps=list(recording.trace.notes),
+        assumptions=[f"run: {recording.name}", *ASSUMPTIONS],
+        details={"samples": len(recording.trace), "samples_fitted": len(fitted)},
+    )
+
+
+def _verdict(plan: TracePlan, fitted: Trace, found: Extrapolation) -> Verdict | None:
+    if plan.fail_within_s is None:
+        return None
+    return judge(found, float(fitted.t_s[-1]) if len(fitted) else 0.0, plan.fail_within_s)
+
+
+def judge(found: Extrapolation, now_s: float, within_s: float) -> Verdict:
+    """Fail when the pool is foretold to be full within that time from now; without enough samples,
+    inconclusive.
+    """
+    if found.saturates is None:
+        return "inconclusive"
+    return "fail" if found.t_sat_s is not None and found.t_sat_s - now_s <= within_s else "pass"
+
+
+def _sentence(forecast: Forecast) -> str:
+    t = forecast.t_sat_s
+    if forecast.saturates is None:
+        text = f"Not enough to foretell anything: {forecast.reason}."
+    elif t.estimate is None:
+        text = f"Does not saturate: {forecast.reason}."
+    else:
+        high = "no upper bound" if t.high is None else f"{t.high:.4g} s"
+        text = f"The pool is full at {t.estimate:.4g} s (90 % interval {t.low:.4g} s to {high}): {forecast.reason}."
+    if forecast.fitted_until_s is not None:
+        text += f" Fitted up to {forecast.fitted_until_s:.4g} s."
+    if forecast.observed_t_sat_s is not None:
+        text += f" The trace itself is full at {forecast.observed_t_sat_s:.4g} s"
+        text += f", {t.estimate / forecast.observed_t_sat_s - 1:+.1%} off." if t.estimate is not None else "."
+    if forecast.served_share is not None and forecast.served_share < 0.99:
+        text += f" Only {forecast.served_share:.0%} of the frames offered were served."
+    if forecast.session_length_s is not None and t.estimate is not None:
+        sooner = t.estimate < forecast.session_length_s
+        text += f" That is {'before' if sooner else 'after'} {format_duration(forecast.session_length_s)}."
+    return text
