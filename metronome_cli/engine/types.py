@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 Audio = npt.NDArray[np.float32]
-EndReason = Literal["context", "refused", "preempted", "lost_beat", "shed", "finished", "engine"]
+EndReason = Literal["context", "refused", "preempted", "lost_beat", "shed", "finished", "silenced", "engine"]
+# "silenced": the session's time was over while it waited for a block
 
 
 class SlotRefused(Exception):  # noqa: N818 - a state of the engine, not a fault

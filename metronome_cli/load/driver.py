@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from metronome_cli.engine.types import FrameOutcome, StepResult
+from metronome_cli.engine.types import EndReason, FrameOutcome, StepResult
 from metronome_cli.load.clock import Clock
 from metronome_cli.load.population import Population
 from metronome_cli.load.session import Session
@@ -105,12 +105,12 @@ class Driver:
             return
         self.population.answered(session)
         if session.due_s > session.end_s:
-            self._end(session, "finished")
+            self._end(session, "silenced" if outcome.waiting else "finished")
         elif session.backlog(self._free_s) > self.population.profile.frame.backlog_limit:
             self.lost_beat += 1
             self._end(session, "lost_beat")
 
-    def _end(self, session: Session, reason: Literal["finished", "lost_beat"]) -> None:
+    def _end(self, session: Session, reason: EndReason) -> None:
         self.population.close(session, reason)
         self.ledger.forget(session.index)
 

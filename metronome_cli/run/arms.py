@@ -25,7 +25,7 @@ from metronome_cli.report.model import Arm, Collapse
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.watch import Watch
 
-LOST: tuple[EndReason, ...] = ("context", "refused", "lost_beat", "engine", "preempted")
+LOST: tuple[EndReason, ...] = ("context", "refused", "lost_beat", "engine", "preempted", "silenced")
 
 
 @dataclass(frozen=True, slots=True)
