@@ -33,6 +33,7 @@ class Form:
     experts: ExpertShape | None = None
     eps: float = 1e-6
     embedding: str = "embed_tokens.weight"
+    embedding_rows: int | None = None  # where they are not the shape's vocabulary
     embedding_width: int | None = None  # where it is not the decoder's
     head: str = "lm_head.weight"
 
@@ -97,8 +98,8 @@ def load_decoder(source: WeightSource, shape: Shape, form: Form) -> tuple[Decode
     norm = source.tensor("norm.weight", shape.hidden, value=1.0)
     head = source.tensor(form.head, shape.vocab, shape.hidden)
     read = source.taken - before
-    width = form.embedding_width or shape.hidden
-    table = source.tensor(form.embedding, shape.vocab, width, fan_in=1)
+    rows, width = form.embedding_rows or shape.vocab, form.embedding_width or shape.hidden
+    table = source.tensor(form.embedding, rows, width, fan_in=1)
     decoder = DecoderWeights(
         layers=layers,
         final_norm=norm,

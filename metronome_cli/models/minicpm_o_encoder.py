@@ -24,7 +24,7 @@ from metronome_cli.models.audio_layers import EncoderLayer
 
 MAX_POSITIONS = 1500
 UNIT_POSITIONS = 50
-_GROW = 250  # positions by which a session's cache is enlarged
+_GROW = 290  # positions by which a cache is enlarged: five times fill the 29 units
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,13 @@ class EncoderCache:
         """Drop everything, memory included."""
         self._kv = self._kv.new_empty(self._shape)
         self.length = 0
+
+    def fill(self, positions: int) -> None:
+        """Hold that many positions of random keys and values, as a session of some age does."""
+        self.reset()
+        self.make_room(positions)
+        self._kv[:, :, :, :positions].normal_(0.0, 0.5)
+        self.length = positions
 
     def make_room(self, positions: int) -> None:
         """Room for that many more positions."""
