@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from metronome_cli.engine.weights import DecoderWeights
 
 ADAPTERS = {
+    "decoder": "metronome_cli.models.plain_decoder",
+    "minicpm-o": "metronome_cli.models.minicpm_o",
     "moshi": "metronome_cli.models.moshi",
+    "qwen-omni": "metronome_cli.models.qwen_omni",
     "speech-lm": "metronome_cli.models.speech_lm",
 }
 
