@@ -14,7 +14,7 @@ from metronome_cli.engine.types import FrameInput, FrameOutcome, PoolState, Slot
 
 
 class FakeTarget:
-    """Step time = `step_s(batch)`; each session holds blocks as its policy says; exhaustion is `stall`."""
+    """Step time = `step_s(sessions served)`, nothing when all wait; each session holds blocks as its policy says; exhaustion is `stall`."""
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class FakeTarget:
         self._steps += 1
         self._before_step(self._steps)
         outcomes = [self._serve(frame) for frame in frames]
-        seconds = self._step_s(len(frames))
+        served = sum(not outcome.waiting for outcome in outcomes)
+        seconds = self._step_s(served) if served else 0.0
         return StepResult(outcomes, {"decode": seconds}, self.pool(), compute_s=seconds)
 
     def _serve(self, frame: FrameInput) -> FrameOutcome:
