@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Makes the environment of a peer under .peers/NAME, beside the main one: peers pin other versions.
+#   .ci/peers.sh moshi
+# Tests and benchmarks that compare with a peer look for its python there and are skipped without it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+make_venv() {
+    [ -x ".peers/$1/bin/python" ] || "${PYTHON:-python3}" -m venv ".peers/$1"
+}
+
+case "${1:-}" in
+moshi)
+    # Its own requirement of torch would bring a CUDA build; it runs on the CPU build of this project's version.
+    make_venv moshi
+    pip=".peers/moshi/bin/pip"
+    "$pip" install -q "torch==2.13.0" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
+    "$pip" install -q --no-deps "moshi==0.2.13"
+    "$pip" install -q "numpy<2.3" "safetensors<0.8" "huggingface-hub<1" "einops<0.9" "sentencepiece<0.3" tqdm
+    ;;
+*)
+    echo "usage: .ci/peers.sh moshi" >&2
+    exit 2
+    ;;
+esac
