@@ -36,7 +36,7 @@ def test_unbounded_it_over_admits_into_the_wall(arms):
     assert arm.collapsed
     assert arm.lost_sessions > 0
     assert arm.collapse.occupancy > 0.95
-    assert arm.collapse.running == 0
+    assert arm.collapse.waiting > 10 * arm.collapse.running
     silent = [p for p in arm.timeline if p.frames and p.frames == p.empty_frames]
     assert len(silent) > 5
     assert all(p.misses == 0 for p in silent)  # on time, and nothing in them
