@@ -196,10 +196,15 @@ class _Vigil:
         outlook = self.sight.outlook
         self.observer.event(
             "scrape",
-            {"t_s": t_s, "occupancy": self.sight.occupancy, "t_sat_s": outlook.t_sat_s,
-             "remaining_s": self.sight.remaining_s, "delivered_per_s": self.sight.delivered_per_s},
-        )  # fmt: skip
-        self.observer.notice(countdown(self.sight, self.reading))
+            {
+                "t_s": t_s,
+                "occupancy": self.sight.occupancy,
+                "t_sat_s": outlook.t_sat_s,
+                "remaining_s": self.sight.remaining_s,
+                "delivered_per_s": self.sight.delivered_per_s,
+                "line": countdown(self.sight, self.reading),
+            },
+        )
 
     def _over(self) -> bool:
         plan, now = self.plan, self.timer.now()

@@ -1,0 +1,240 @@
+"""The flags of `predict` that no other command has: how each is read, and which of them belong together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from metronome_cli.config import values
+from metronome_cli.config.settings import Settings
+from metronome_cli.errors import UsageError
+from metronome_cli.forecast.memory import DEFAULT_SHARE
+from metronome_cli.forecast.outlook import DEFAULT_CONFIDENCE
+from metronome_cli.report.model import Report
+from metronome_cli.run.observer import Observer
+from metronome_cli.run.predict import ProfilePlan, predict_profile
+from metronome_cli.run.predict_config import load_from, read_checkpoint
+from metronome_cli.run.predict_fleet import Cards, FleetQuestion, predict_cards, predict_fleet
+from metronome_cli.run.predict_scrape import ScrapePlan, predict_scrape
+from metronome_cli.run.predict_trace import TracePlan, predict_trace
+from metronome_cli.run.stop import Stop
+
+SOURCES = ("model", "trace", "scrape", "fleet")
+
+
+def _number(given: Any) -> float:
+    try:
+        value = float(str(given))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise UsageError(f"{given!r} is not a number of positions", hint="a number from 0 on, such as 27")
+    return value
+
+
+def _tokens_out(given: Any) -> tuple[int, int]:
+    """(speaking, listening) in "25" or "25/1"."""
+    speaking, _, listening = str(given).partition("/")
+    return values.whole()(speaking), values.whole()(listening or "0")
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    return tuple(name.strip() for name in str(given).split(",") if name.strip())
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "model": values.path, "trace": values.path, "scrape": values.text, "fleet": values.flag,
+    "start_over": values.duration, "occupied": values.fraction, "confidence": values.fraction,
+    "seen_t_sat": values.duration, "fail_within": values.duration,
+    "period": values.duration, "tokens_in": _number, "tokens_out": _tokens_out, "tokens_per_second": _number,
+    "turn": values.duration, "memory_share": values.fraction,
+    "run": values.text, "time_column": values.text, "occupancy_column": values.text,
+    "fit_share": values.fraction, "fit_until": values.duration,
+    "every": values.duration, "once": values.flag, "watch": values.duration, "metric": values.text,
+    "fit_window": values.duration,
+    "arrivals": values.rate, "mean_call": values.duration, "peak_sessions": values.whole(1),
+    "block": values.fraction, "headroom": values.fraction, "gpus_per_node": values.whole(1),
+    "gpus": values.whole(1), "sessions_per_gpu": values.whole(1), "capacity_report": values.path, "gpu": _names,
+}  # fmt: skip
+BELONG: Mapping[str, tuple[str, ...]] = {
+    "trace": ("run", "time_column", "occupancy_column", "fit_share", "fit_until"),
+    "scrape": ("every", "once", "watch", "metric", "fit_window"),
+    "fleet": (
+        "arrivals", "mean_call", "peak_sessions", "block", "headroom", "gpus_per_node", "gpus", "sessions_per_gpu",
+    ),
+    "model": ("period", "tokens_in", "tokens_out", "tokens_per_second", "turn"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was given, read; `options[key]` is None for what was not."""
+
+    given: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in READERS:
+            raise KeyError(key)
+        return self.given.get(key)
+
+    @property
+    def source(self) -> str:
+        """Which of SOURCES, else "gpu" where cards are asked for, else "profile"."""
+        for name in SOURCES:
+            if self.given.get(name):
+                return name
+        return "gpu" if self.given.get("gpu") else "profile"
+
+
+def read_options(raw: Mapping[str, object]) -> Options:
+    """Read them all. Raises UsageError naming the flag, and for flags that contradict each other."""
+    given = {key: _read(key, value) for key, value in raw.items() if value is not None and value is not False}
+    named = [name for name in SOURCES if given.get(name)]
+    if len(named) > 1:
+        raise UsageError(
+            f"{_flag(named[0])} and {_flag(named[1])} are two questions", hint="ask one at a time"
+        )
+    for owner, keys in BELONG.items():
+        stray = [key for key in keys if key in given and not given.get(owner)]
+        if stray:
+            raise UsageError(
+                f"{_flag(stray[0])} is for {_flag(owner)}", hint=f"add {_flag(owner)}, or leave it out"
+            )
+    return Options(given)
+
+
+def _read(key: str, value: object) -> Any:
+    try:
+        return READERS[key](value)
+    except UsageError as error:
+        raise UsageError(f"{_flag(key)}: {error.message}", hint=error.hint) from None
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def predict(settings: Settings, options: Options, observer: Observer, stop: Stop) -> Report:
+    """Answer whichever question was asked. Raises UsageError."""
+    conditions: dict[str, Any] = {
+        "argv": tuple(sys.argv[1:]),
+        "settings": settings.as_dict() | _plain(options),
+    }
+    if options.source == "trace":
+        return predict_trace(_trace_plan(settings, options, conditions))
+    if options.source == "scrape":
+        return predict_scrape(_scrape_plan(settings, options, conditions), observer, stop)
+    if options.source == "fleet":
+        return predict_fleet(_fleet_question(settings, options, conditions))
+    if options.source == "gpu":
+        return predict_cards(_cards(settings, options), **conditions)
+    return predict_profile(_profile_plan(settings, options, conditions))
+
+
+def _plain(options: Options) -> dict[str, Any]:
+    return {key: {"value": str(value), "from": _flag(key)} for key, value in options.given.items()}
+
+
+def _profile_plan(settings: Settings, options: Options, conditions: dict[str, Any]) -> ProfilePlan:
+    if settings["sessions"] is None:
+        raise UsageError("how many sessions?", hint="give --sessions, such as --sessions 32")
+    if settings.given("pool") and settings["memory"] is not None:
+        raise UsageError("--pool and --memory contradict each other", hint="a pool, or a device's memory")
+    common: dict[str, Any] = {
+        "sessions": settings["sessions"],
+        "session_length_s": settings["session_length"],
+        "over_s": options["start_over"] or 0.0,
+        "occupied": options["occupied"] or 0.0,
+        "confidence": options["confidence"] or DEFAULT_CONFIDENCE,
+        "memory": settings["memory"],
+        "memory_share": options["memory_share"] or DEFAULT_SHARE,
+        "seen_t_sat_s": options["seen_t_sat"],
+        "fail_within_s": options["fail_within"],
+        **conditions,
+    }
+    if options.source != "model":
+        notes = (
+            ("the pool is sized from --memory, not the profile's",) if settings["memory"] is not None else ()
+        )
+        return ProfilePlan(settings.profile, notes=notes, **common)
+    found = read_checkpoint(options["model"], _load(settings, options), settings["session_length"])
+    profile = found.profile
+    if settings.given("policy"):
+        profile = profile.model_copy(update={"policy": settings["policy"]})
+    if settings.given("pool"):
+        profile = profile.model_copy(update={"pool": settings.profile.pool})
+    return ProfilePlan(profile, weights=found.weights, source="config", notes=found.notes, **common)
+
+
+def _load(settings: Settings, options: Options) -> Any:
+    """Flags, or a profile that was named to lend its load."""
+    share = settings["speaking_share"] if settings.given("speaking_share") else None
+    flags = load_from(
+        options["period"], options["tokens_in"], options["tokens_out"], options["tokens_per_second"], share,
+        options["turn"],
+    )  # fmt: skip
+    if flags is not None:
+        return flags
+    if settings.given("profile"):
+        return settings.profile
+    raise UsageError(
+        "a config says what a position costs, not how many a session adds",
+        hint="give --tokens-per-second 27, or --period 2s --tokens-in 28 --tokens-out 25, or a --profile's load",
+    )
+
+
+def _trace_plan(settings: Settings, options: Options, conditions: dict[str, Any]) -> TracePlan:
+    return TracePlan(
+        options["trace"],
+        run=options["run"],
+        time_column=options["time_column"],
+        occupancy_column=options["occupancy_column"],
+        fit_share=options["fit_share"],
+        fit_until_s=options["fit_until"],
+        session_length_s=settings["session_length"] if settings.given("session_length") else None,
+        fail_within_s=options["fail_within"],
+        **conditions,
+    )
+
+
+def _scrape_plan(settings: Settings, options: Options, conditions: dict[str, Any]) -> ScrapePlan:
+    return ScrapePlan(
+        options["scrape"],
+        every_s=options["every"] or 1.0,
+        once=bool(options["once"]),
+        watch_s=options["watch"],
+        fail_within_s=options["fail_within"],
+        metric=options["metric"],
+        window_s=options["fit_window"] or 300.0,
+        session_length_s=settings["session_length"] if settings.given("session_length") else None,
+        **conditions,
+    )
+
+
+def _cards(settings: Settings, options: Options) -> Cards:
+    return Cards(
+        options["gpu"],
+        settings.profile,
+        settings["session_length"],
+        measured=options["capacity_report"],
+        memory_share=options["memory_share"] or DEFAULT_SHARE,
+        confidence=options["confidence"] or DEFAULT_CONFIDENCE,
+    )
+
+
+def _fleet_question(settings: Settings, options: Options, conditions: dict[str, Any]) -> FleetQuestion:
+    return FleetQuestion(
+        arrivals_per_s=options["arrivals"],
+        mean_call_s=options["mean_call"],
+        peak_sessions=options["peak_sessions"],
+        block=options["block"] or 0.01,
+        headroom=options["headroom"] or 0.0,
+        gpus_per_node=options["gpus_per_node"] or 1,
+        gpus=options["gpus"],
+        sessions_per_gpu=options["sessions_per_gpu"],
+        capacity_report=options["capacity_report"],
+        cards=_cards(settings, options) if options["gpu"] else None,
+        **conditions,
+    )
