@@ -59,6 +59,12 @@ class Checkpoint:
     files: Mapping[str, Path]  # tensor name -> file
     used: set[str] = field(default_factory=set)
     _open: dict[tuple[Path, str], Any] = field(default_factory=dict)
+    _held: Mapping[str, Tensor] = field(default_factory=dict)  # tensors that are in memory already
+
+    @classmethod
+    def holding(cls, path: Path, tensors: Mapping[str, Tensor]) -> Checkpoint:
+        """Tensors that another reader took out of `path`."""
+        return cls(path, dict.fromkeys(tensors, path), _held=tensors)
 
     @classmethod
     def open(cls, path: Path) -> Checkpoint:
@@ -88,6 +94,8 @@ class Checkpoint:
     def read(self, name: str, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
         """One tensor, placed on `device` as it is read; cast there when `dtype` is given."""
         self.used.add(name)
+        if name in self._held:
+            return self._held[name].to(device, dtype)
         tensor: Tensor = self._handle(self.files[name], str(device)).get_tensor(name)
         return tensor if dtype is None or not tensor.is_floating_point() else tensor.to(dtype)
 
@@ -101,6 +109,7 @@ class Checkpoint:
     def close(self) -> None:
         """Let go of the files."""
         self._open.clear()
+        self._held = {}
 
     def _handle(self, path: Path, device: str) -> Any:
         from safetensors import SafetensorError, safe_open

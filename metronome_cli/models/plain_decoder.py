@@ -1,0 +1,182 @@
+"""Any decoder as a session: a frame's sound as tokens in, tokens out, no audio of its own.
+
+For planning with a model that no adapter knows: the work, the memory and the limits are the decoder's,
+and the beat is the profile's. Its words mean nothing, since it was not trained to hear: see
+`sound_tokens`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.engine.types import Audio
+from metronome_cli.engine.weights import DecoderWeights
+from metronome_cli.errors import UsageError
+from metronome_cli.models.base import Stack, StageTimer
+from metronome_cli.models.decoder import Form, load_decoder, source_of, working_dtype
+from metronome_cli.models.model_files import Found, find, read_config, read_decoder, shape_of
+from metronome_cli.models.options import Options
+from metronome_cli.models.registry import Loaded
+from metronome_cli.models.sampling import Sampler
+from metronome_cli.models.sound_tokens import sound_tokens
+from metronome_cli.models.talk import Counted, Spoken, Vocabulary, prefill, talk
+
+_OPTIONS: Mapping[str, float | str] = {"temperature": 0.0, "family": "llama"}
+_POOL = "2GiB"  # where the caller says nothing
+_FORMS = {"llama": Form(), "qwen2": Form(qkv_bias=True), "qwen3": Form(head_norms=True)}
+
+
+class PlainDecoder:
+    """Implements `models.base.InteractionModel`. State a slot: the token that was not fed yet."""
+
+    stages: tuple[str, ...] = ("encode", "prefill", "decode")
+
+    def __init__(self, words: Vocabulary, into: int, sampler: Sampler, source: str) -> None:
+        self._words = words
+        self._into = into
+        self._sampler = sampler
+        self._source = source
+        self._unfed: dict[int, int] = {}
+        self._open: set[int] = set()
+
+    @classmethod
+    def from_profile(
+        cls, profile: Profile, weights: Path | Literal["random"], device: str | torch.device, seed: int
+    ) -> PlainDecoder:
+        """A model without its decoder's layers. Raises UsageError for a profile or model that does not
+        fit."""
+        path = None if isinstance(weights, str) else weights
+        _, words, source = _read(profile, path, torch.device(device), seed)
+        return cls(words, _into(profile), _sampler(profile, seed), source)
+
+    def positions(self, slot: int, tokens_out: int) -> int:
+        """See `InteractionModel.positions`. The last token of a frame waits for the next one."""
+        return (slot in self._unfed) + self._into + max(0, tokens_out - 1)
+
+    def open(self, slot: int) -> None:
+        """Raises ValueError for a slot that is open."""
+        if slot in self._open:
+            raise ValueError(f"slot {slot} is open already")
+        self._open.add(slot)
+        self._sampler.open(slot)
+
+    def close(self, slot: int) -> None:
+        """Forget this slot."""
+        self._open.remove(slot)
+        self._unfed.pop(slot, None)
+        self._sampler.close(slot)
+
+    @torch.inference_mode()
+    def frame(
+        self,
+        stack: Stack,
+        slots: Sequence[int],
+        audio: Sequence[Audio],
+        tokens_out: Sequence[int],
+        timer: StageTimer,
+    ) -> Sequence[Spoken]:
+        """One frame of each slot; audio[i]: [samples of a frame]."""
+        with timer("encode"):
+            heard = [sound_tokens(samples, self._into, len(self._words.embedding)) for samples in audio]
+        with timer("prefill"):
+            rows = [self._words.embed(self._unsaid(s) + ids) for s, ids in zip(slots, heard, strict=True)]
+            hidden = prefill(stack, slots, rows)
+        speakers = [Counted(wanted) for wanted in tokens_out]
+        with timer("decode"):
+            talk(stack, slots, hidden, speakers, words=self._words, pick=self._sampler.pick)
+        for slot, speaker in zip(slots, speakers, strict=True):
+            if speaker.tokens:
+                self._unfed[slot] = speaker.tokens[-1]
+        return [Spoken(speaker.tokens) for speaker in speakers]
+
+    def describe(self) -> Mapping[str, Any]:
+        """Adapter, weights, parameters outside the decoder's layers, bytes of state a session."""
+        return {
+            "adapter": "decoder",
+            "weights": self._source,
+            "parameters": self._words.embedding.numel(),
+            "state_bytes": 8,
+            "audio": "loudness and zero crossings of each slice, hashed to a token",
+        }
+
+    def _unsaid(self, slot: int) -> list[int]:
+        return [self._unfed.pop(slot)] if slot in self._unfed else []
+
+
+def profile_for(model: str) -> Profile:
+    """A profile of any decoder: one token in and one out every 80 ms, the shape from its configuration.
+
+    model: a checkpoint directory, a .gguf file, or an OWNER/NAME in the local cache. Raises UsageError.
+    """
+    found = find(model)
+    config = read_config(found)
+    shape = shape_of(config)
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    sliding = bool(window) and kinds <= {"sliding_attention"}
+    data = {
+        "name": re.sub(r"[^a-z0-9._-]+", "-", found.name.lower()).strip("-._")[:64] or "model",
+        "title": f"{found.name}, a plain decoder",
+        "adapter": "decoder",
+        "frame": {"period": "80ms", "sample_rate": 16_000},
+        "tokens": {"into": 1, "out": {"listening": 1, "speaking": 1}},
+        "shape": shape.model_dump(),
+        "pool": {"bytes": _POOL},
+        "policy": f"window({window})" if sliding else "unbounded",
+        "objectives": ("p99<80ms", "misses<1%", "empty<1%"),
+        "sources": [{"what": "shape", "where": f"the configuration of {found.name}"}],
+        "notes": ["any decoder as a token-per-frame session: it was not trained to hear"],
+    }
+    return Profile.model_validate(data)
+
+
+def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> Loaded:
+    """The adapter for the engine: weights once, and fresh sessions on them. See `models.registry`."""
+    decoder, words, source = _read(profile, weights, torch.device(device), seed)
+    into = _into(profile)
+    return Loaded(
+        decoder, lambda: PlainDecoder(words, into, _sampler(profile, seed), source), into + 1, source
+    )
+
+
+def _read(
+    profile: Profile, weights: Path | None, device: torch.device, seed: int
+) -> tuple[DecoderWeights | Any, Vocabulary, str]:
+    if weights is None:
+        form = _FORMS[Options(profile, _OPTIONS).choice("family", *_FORMS)]
+        dtype = working_dtype(profile.shape, device)
+        decoder, words = load_decoder(source_of(None, [], device, dtype, seed), profile.shape, form)
+        return decoder, words, "random"
+    found = find(str(weights))
+    _check_shape(profile, found)
+    return *read_decoder(found, device), str(weights)
+
+
+def _check_shape(profile: Profile, found: Found) -> None:
+    """Raises UsageError where the checkpoint's decoder is not of the profile's shape."""
+    read, wanted = shape_of(read_config(found)), profile.shape
+    for key in ("layers", "heads", "kv_heads", "head_dim", "hidden", "vocab"):
+        if getattr(read, key) != getattr(wanted, key):
+            raise UsageError(
+                f"{found.path}: {key} is {getattr(read, key)}, profile {profile.name} has {getattr(wanted, key)}",
+                hint="use --model, which takes the shape from the checkpoint",
+            )
+
+
+def _into(profile: Profile) -> int:
+    into = profile.tokens.into
+    if into != int(into) or into < 1 or profile.tokens.fused:
+        raise UsageError(
+            f"profile {profile.name}: tokens.into is {into:g}; the decoder adapter needs a whole number, 1 or more"
+        )
+    return int(into)
+
+
+def _sampler(profile: Profile, seed: int) -> Sampler:
+    return Sampler(Options(profile, _OPTIONS).real("temperature"), seed)
