@@ -1,0 +1,193 @@
+"""How well `predict` foretells a collapse: many collapses of the in-process engine, each foretold twice.
+
+Every case draws at random a number of sessions, a token mix, a turn-taking, a block size and a pool,
+within the ranges of `draw`. The engine then really serves the sessions on the virtual clock (a decoder of
+one small layer: the pool does not care what is computed) until one finds no block; that instant is the
+truth. Foretold
+
+- from the profile alone, before anything runs;
+- from the first 30 % of the run's occupancy, one sample a second, knowing nothing of the profile.
+
+Reported of either: error of t_sat (median, 90th percentile, maximum) and the share of runs in which the
+truth lies within the stated 90 % interval, with the binomial interval of that share. What is left out:
+servers that fall behind (the virtual clock charges compute, but these decoders are fast enough); other
+arrivals than all at once.
+
+    python benchmarks/forecast.py --cases 60 --seed 1 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.forecast.extrapolate import Extrapolation, extrapolate
+from metronome_cli.forecast.outlook import Budget, Question, outlook
+from metronome_cli.forecast.trace import make_trace
+from metronome_cli.load.arrivals import at_once
+from metronome_cli.load.clock import VirtualClock
+from metronome_cli.load.driver import Driver
+from metronome_cli.load.feeder import Feeder
+from metronome_cli.load.population import Population
+from metronome_cli.load.turns import TurnPlan
+from metronome_cli.measure.confidence import binomial_interval
+from metronome_cli.measure.ledger import Ledger
+
+RATE, FITTED, PHASES = 16_000, 0.3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One set of conditions, and the seed of its turns."""
+
+    profile: Profile
+    sessions: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """One forecast beside what happened; seconds."""
+
+    truth_s: float
+    estimate_s: float
+    low_s: float
+    high_s: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.estimate_s / self.truth_s - 1)
+
+    @property
+    def held(self) -> bool:
+        return self.low_s <= self.truth_s <= self.high_s
+
+
+class Silence:
+    """Silent audio, and phases on a quarter of the period, so that a step batches a quarter of the sessions."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._frame = np.zeros(profile.frame.samples, dtype=np.float32)
+        self._period_s = profile.frame.period_s
+
+    def stream(self, index: int) -> Silence:
+        return self
+
+    def frame(self, k: int) -> Any:
+        return self._frame
+
+    def phase_s(self, index: int) -> float:
+        return index % PHASES / PHASES * self._period_s
+
+
+def draw(rng: np.random.Generator, number: int) -> Case:
+    """Conditions in which the pool is full after about 30 to 120 s."""
+    period_ms = int(rng.choice([320, 480, 960]))
+    sessions, block = int(rng.integers(16, 129)), int(rng.choice([8, 16, 32]))
+    into, listening = int(rng.choice([2, 4, 8, 16])), int(rng.integers(0, 3))
+    speaking, share = listening + int(rng.integers(2, 13)), float(rng.uniform(0.2, 0.8))
+    a_second = (into + share * speaking + (1 - share) * listening) / period_ms * 1e3
+    blocks = round(sessions * a_second * rng.uniform(30, 120) / block)
+    fields = {
+        "name": f"case-{number}",
+        "title": "Random case",
+        "adapter": "speech-lm",
+        "adapter_options": {"encoder_width": 8, "encoder_blocks": 1},
+        "frame": {"period": f"{period_ms}ms", "sample_rate": RATE},
+        "tokens": {"into": into, "out": {"listening": listening, "speaking": speaking}},
+        "turns": {"speaking_share": share, "turn": f"{rng.uniform(2, 10):.3f}s"},
+        "shape": {
+            "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 8, "hidden": 8, "mlp": 8, "vocab": 16,
+            "dtype": "float32", "context": 10**6,
+        },
+        "pool": {"blocks": blocks, "block_tokens": block},
+        "policy": "unbounded",
+    }  # fmt: skip
+    return Case(Profile.model_validate(fields), sessions, int(rng.integers(1 << 30)))
+
+
+def live_through(case: Case) -> tuple[float, list[tuple[float, float]]]:
+    """Serve the sessions until one finds no block: that instant, and (time, occupancy) once a second."""
+    from metronome_cli.targets.inprocess import InProcessModel
+
+    profile = case.profile
+    target = InProcessModel.load(profile, device="cpu", seed=0).fresh_target(profile, case.sessions)
+    turns = profile.turns
+    population = Population(
+        target, profile, Silence(profile), lambda i: TurnPlan(turns.speaking_share, turns.turn, case.seed + i)
+    )
+    driver = Driver(population, VirtualClock(), Ledger(1e3 * profile.frame.deadline_s, []))
+    feeder = Feeder(driver, at_once([0.0] * case.sessions))
+    samples, second = [], 0.0
+    while driver.pool_full_s is None:
+        second += 1.0
+        feeder.run_until(second)
+        samples.append((second, target.pool().occupancy))
+    return driver.pool_full_s, samples
+
+
+def from_profile(case: Case, truth_s: float) -> Foretold:
+    found = outlook(Question(case.profile, case.sessions, truth_s, Budget.of(case.profile))).t_sat
+    assert found.estimate is not None
+    return Foretold(truth_s, found.estimate, found.low or 0.0, found.high or math.inf)
+
+
+def from_trace(samples: list[tuple[float, float]], truth_s: float) -> Foretold:
+    early = [sample for sample in samples if sample[0] <= FITTED * truth_s]
+    found: Extrapolation = extrapolate(make_trace(early))
+    return Foretold(truth_s, found.t_sat_s or math.inf, found.low_s or 0.0, found.high_s or math.inf)
+
+
+def summary(foretold: list[Foretold]) -> dict[str, Any]:
+    errors, held = [one.error for one in foretold], sum(one.held for one in foretold)
+    low, high = binomial_interval(held, len(foretold))
+    return {
+        "cases": len(foretold),
+        "error_median": float(np.median(errors)),
+        "error_p90": float(np.quantile(errors, 0.9)),
+        "error_max": max(errors),
+        "coverage": held / len(foretold),
+        "coverage_low": low,
+        "coverage_high": high,
+        "width_median": float(np.median([(one.high_s - one.low_s) / one.truth_s for one in foretold])),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    rng = np.random.default_rng(given.seed)
+    known: list[Foretold] = []
+    traced: list[Foretold] = []
+    for number in range(given.cases):
+        case = draw(rng, number)
+        truth_s, samples = live_through(case)
+        known.append(from_profile(case, truth_s))
+        traced.append(from_trace(samples, truth_s))
+        if not given.json:
+            print(
+                f"{number:3} N {case.sessions:3}  full at {truth_s:7.2f} s  profile {known[-1].error:6.2%} "
+                f"{'held' if known[-1].held else 'out '}  trace {traced[-1].error:6.2%} "
+                f"{'held' if traced[-1].held else 'out '}",
+                flush=True,
+            )
+    result = {"seed": given.seed, "from_profile": summary(known), "from_trace": summary(traced)}
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()
