@@ -1,0 +1,124 @@
+"""From config.json and memory to a pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from metronome_cli.errors import UsageError
+from metronome_cli.forecast.hf_config import read_config
+from metronome_cli.forecast.memory import MemoryPlan, Weights, profile_weights, state_outside
+from tests.forecast.profiles import SHAPE, profile
+
+GIB = 2**30
+QWEN3 = {
+    "model_type": "qwen3", "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "head_dim": 128, "hidden_size": 4096, "intermediate_size": 12_288, "vocab_size": 151_748,
+    "max_position_embeddings": 40_960, "rope_theta": 1e6, "torch_dtype": "bfloat16", "tie_word_embeddings": False,
+    "sliding_window": None, "use_sliding_window": False,
+}  # fmt: skip
+OMNI: dict[str, Any] = {
+    "model_type": "qwen3_omni_moe",
+    "talker_config": {"text_config": {"num_hidden_layers": 20}},
+    "thinker_config": {
+        "dtype": "bfloat16",
+        "audio_config": {"d_model": 1280},
+        "text_config": {
+            "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+            "hidden_size": 2048, "intermediate_size": 768, "moe_intermediate_size": 768, "num_experts": 128,
+            "num_experts_per_tok": 8, "vocab_size": 152_064, "max_position_embeddings": 65_536,
+        },
+    },
+}  # fmt: skip
+
+
+def test_a_plain_decoder() -> None:
+    layout = read_config(QWEN3)
+    assert layout.kv_values_per_token * 2 == 144 * 1024  # bytes in bfloat16
+    assert layout.context == 40_960
+    assert layout.parameters == pytest.approx(8.2e9, rel=0.02)
+    assert layout.window is None
+
+
+def test_a_thinker_inside_an_omni_model() -> None:
+    layout = read_config(OMNI)
+    assert layout.kv_values_per_token * 2 == 96 * 1024
+    assert layout.parameters == pytest.approx(30e9, rel=0.05)
+    assert layout.active == pytest.approx(3.3e9, rel=0.1)
+    assert "thinker_config.text_config" in layout.notes[0]
+    assert any("talker_config" in note for note in layout.notes)
+
+
+def test_layers_of_other_kinds_keep_no_growing_cache() -> None:
+    kinds = ["linear_attention", "linear_attention", "full_attention"] * 12
+    layout = read_config(QWEN3 | {"layer_types": kinds})
+    assert (layout.cached_layers, layout.kv_values_per_token) == (12, 2 * 12 * 8 * 128)
+
+
+def test_latent_attention_caches_the_latent() -> None:
+    layout = read_config(QWEN3 | {"kv_lora_rank": 512, "qk_rope_head_dim": 64})
+    assert layout.kv_values_per_token == 36 * 576
+
+
+@pytest.mark.parametrize(
+    ("change", "window"),
+    [
+        ({"sliding_window": 4096, "use_sliding_window": True}, 4096),
+        ({"sliding_window": 4096, "use_sliding_window": False}, None),
+        ({"sliding_window": 4096, "use_sliding_window": True, "layer_types": ["full_attention"] * 36}, None),
+    ],
+)
+def test_a_sliding_window_counts_when_all_layers_have_it(change: dict[str, Any], window: int | None) -> None:
+    assert read_config(QWEN3 | change).window == window
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings"])
+def test_what_is_not_stated_is_not_made_up(key: str) -> None:
+    config = {name: value for name, value in QWEN3.items() if name != key}
+    with pytest.raises(UsageError, match=key if key != "num_hidden_layers" else "no decoder"):
+        read_config(config)
+
+
+@pytest.mark.parametrize("value", [0, -3, "many", True, 1.5, 10**12])
+def test_numbers_that_are_none_are_refused(value: object) -> None:
+    with pytest.raises(UsageError, match="num_key_value_heads"):
+        read_config(QWEN3 | {"num_key_value_heads": value})
+
+
+def test_lines_add_up_to_the_pool() -> None:
+    plan = MemoryPlan(profile(pool=None), 96 * GIB, Weights(33 * GIB, "files"))
+    lines = plan.lines(100)
+    assert [line.what for line in lines] == ["memory", "reserve", "weights", "activations", "KV pool"]
+    assert sum(line.size for line in lines[:-1]) == lines[-1].size
+    per_block = profile().shape.kv_bytes_per_token * 16
+    assert 0 <= lines[-1].size - plan.blocks(100) * per_block < per_block
+
+
+def test_state_outside_the_pool_is_paid_by_every_session() -> None:
+    stages = [
+        {"name": "codec", "kind": "state", "state_bytes": "8MiB"},
+        {"name": "ring", "kind": "ring", "limit": 250, "kv_bytes_per_position": 32 * 1024},
+        {"name": "talker", "kind": "paged", "limit": 4096, "kv_bytes_per_position": 60 * 1024},
+        {"name": "pooled", "kind": "paged", "kv_bytes_per_position": 1024, "pool": {"blocks": 10}},
+        {"name": "depth", "kind": "per_frame", "kv_bytes_per_position": 1024, "limit": 8},
+    ]
+    case = profile(pool=None, stages=stages)
+    each = 8 * 2**20 + 250 * 32 * 1024 + 4096 * 60 * 1024
+    assert state_outside(case) == each
+    plan = MemoryPlan(case, 96 * GIB, Weights(GIB, "files"))
+    shrink = plan.lines(1)[-1].size - plan.lines(11)[-1].size
+    assert shrink == pytest.approx(10 * each, rel=0.01)
+
+
+def test_weights_that_do_not_fit_are_said_line_by_line() -> None:
+    plan = MemoryPlan(profile(pool=None), 24 * GIB, Weights(33 * GIB, "files"))
+    with pytest.raises(UsageError, match=r"weights -33\.00 GiB"):
+        plan.budget(1)
+
+
+def test_weights_of_a_profile() -> None:
+    assert profile_weights(profile(shape=SHAPE | {"weight_bytes": "3GiB"})).size == 3 * GIB
+    counted = profile_weights(profile(shape=SHAPE | {"parameters": 10**9}))
+    assert counted.size == 2 * 10**9
+    assert "shape.parameters" in counted.how
