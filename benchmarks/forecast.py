@@ -6,7 +6,7 @@ one small layer: the pool does not care what is computed) until one finds no blo
 truth. Foretold
 
 - from the profile alone, before anything runs;
-- from the first 30 % of the run's occupancy, one sample a second, knowing nothing of the profile.
+- from the first 30 % of the run's occupancy, two samples a second, knowing nothing of the profile.
 
 Reported of either: error of t_sat (median, 90th percentile, maximum) and the share of runs in which the
 truth lies within the stated 90 % interval, with the binomial interval of that share. What is left out:
@@ -42,7 +42,7 @@ from metronome_cli.load.turns import TurnPlan
 from metronome_cli.measure.confidence import binomial_interval
 from metronome_cli.measure.ledger import Ledger
 
-RATE, FITTED, PHASES = 16_000, 0.3, 4
+RATE, FITTED, PHASES, SAMPLED_S = 16_000, 0.3, 4, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def draw(rng: np.random.Generator, number: int) -> Case:
 
 
 def live_through(case: Case) -> tuple[float, list[tuple[float, float]]]:
-    """Serve the sessions until one finds no block: that instant, and (time, occupancy) once a second."""
+    """Serve the sessions until one finds no block: that instant, and (time, occupancy) twice a second."""
     from metronome_cli.targets.inprocess import InProcessModel
 
     profile = case.profile
@@ -127,11 +127,11 @@ def live_through(case: Case) -> tuple[float, list[tuple[float, float]]]:
     )
     driver = Driver(population, VirtualClock(), Ledger(1e3 * profile.frame.deadline_s, []))
     feeder = Feeder(driver, at_once([0.0] * case.sessions))
-    samples, second = [], 0.0
+    samples, now_s = [], 0.0
     while driver.pool_full_s is None:
-        second += 1.0
-        feeder.run_until(second)
-        samples.append((second, target.pool().occupancy))
+        now_s += SAMPLED_S
+        feeder.run_until(now_s)
+        samples.append((now_s, target.pool().occupancy))
     return driver.pool_full_s, samples
 
 

@@ -250,7 +250,7 @@ class _Vigil:
             falling=bool(found and found.falling),
             remaining_s=sight.remaining_s if sight else None,
             collapsed=bool(sight and sight.collapsed),
-            gaps=list(sight.notes) if sight else list(self.scrapes.notes),
+            gaps=list(dict.fromkeys([*(sight.notes if sight else ()), *self.scrapes.notes])),
             assumptions=[
                 "the load goes on as in the last samples",
                 f"the last {format_duration(self.plan.window_s)} are fitted",

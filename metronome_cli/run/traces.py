@@ -31,6 +31,7 @@ OCCUPANCY = (
     "token_usage", "usage", "used", "occupancy_percent", "occupancy_pct",
 )  # fmt: skip
 _EVENTS = "metronome.events/"
+_EPOCH_S = 1e8  # beyond it, seconds are counted from 1970
 Row = Mapping[str, Any]
 
 
@@ -158,6 +159,7 @@ def _foreign(rows: Sequence[Row], file: Path, time: str | None, occupancy: str |
     times = [_seconds(row.get(time_key), number, file, scale) for number, row in enumerate(rows, 1)]
     levels = [_level(row.get(level_key), share) for row in rows]
     first = next((t for t in times if t is not None), 0.0)
+    first = first if first >= _EPOCH_S else 0.0
     samples = [(None if t is None else t - first, v) for t, v in zip(times, levels, strict=True)]
     return Recording(f"{time_key}, {level_key}", make_trace(samples, str(file)))
 

@@ -1,0 +1,184 @@
+"""`predict` from a profile and from a checkpoint: the report says what was asked, on what grounds."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metronome_cli.errors import UsageError
+from metronome_cli.report.model import Report
+from metronome_cli.report.write import report_json
+from metronome_cli.run.checkpoint_size import tensor_bytes, weights_in
+from metronome_cli.run.predict import ProfilePlan, predict_profile
+from metronome_cli.run.predict_config import Load, load_from, read_checkpoint
+from tests.forecast.profiles import profile
+from tests.forecast.test_memory import QWEN3
+
+GIB = 2**30
+
+
+def ask(sessions: int = 16, **keys: Any) -> Report:
+    plan = {"profile": profile(), "sessions": sessions, "session_length_s": 300.0} | keys
+    return predict_profile(ProfilePlan(**plan))
+
+
+def test_the_report_holds_the_answer_and_survives_json() -> None:
+    report = ask()
+    assert report.forecast is not None
+    assert report.forecast.binding == "pool"
+    assert report.forecast.t_sat_s.estimate == pytest.approx(2000 * 16 / (16 * 26.5), rel=0.05)
+    assert report.exit_code == 0
+    again = Report.model_validate_json(report_json(report))
+    assert again.forecast == report.forecast
+
+
+def test_every_assumption_is_listed() -> None:
+    said = " ".join(ask(over_s=30.0, occupied=0.1).forecast.assumptions)  # type: ignore[union-attr]
+    for figure in ("2,000 blocks of 16", "14 positions in", "25 speaking", "50%", "8 s", "30 s", "10.0%"):
+        assert figure in said, figure
+
+
+@pytest.mark.parametrize(("within_s", "code"), [(60.0, 0), (120.0, 3)])
+def test_fail_within_decides_the_exit_code(within_s: float, code: int) -> None:
+    assert ask(fail_within_s=within_s).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"sessions": 0}, "0 sessions"), ({"occupied": 1.0}, "leaves no pool"), ({"confidence": 0.2}, "confidence"),
+        ({"session_length_s": 0.0}, "session length"), ({"memory_share": 0.0, "memory": GIB}, "memory share"),
+        ({"profile": profile(pool=None)}, "no pool"),
+    ],
+)  # fmt: skip
+def test_quantities_that_make_no_sense_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ask(**keys)
+
+
+def test_memory_makes_the_pool_and_lists_the_way() -> None:
+    report = ask(profile=profile(pool=None), memory=8 * GIB)
+    assert report.forecast is not None
+    assert report.forecast.memory[0].bytes == 8 * GIB
+    assert report.forecast.memory[-1].what == "KV pool"
+
+
+def test_a_collapse_seen_elsewhere_implies_a_pool_that_explains_it() -> None:
+    report = ask(sessions=96, seen_t_sat_s=99.0)
+    assert report.forecast is not None
+    assert report.forecast.implied is not None
+    pool_tokens = report.forecast.implied.pool_tokens
+    assert pool_tokens is not None
+    again = ask(sessions=96, profile=profile(pool={"blocks": pool_tokens // 16}))
+    assert again.forecast is not None
+    assert again.forecast.t_sat_s.estimate == pytest.approx(99.0, rel=0.01)
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def checkpoint(directory: Path, config: dict[str, Any], shards: int = 2) -> Path:
+    """A directory with a config and safetensors files of 1000 float32 each, headers and all."""
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    for shard in range(shards):
+        header = {
+            "__metadata__": {"format": "pt"},
+            "a": {"dtype": "F32", "shape": [600], "data_offsets": [0, 2400]},
+            "b": {"dtype": "F32", "shape": [400], "data_offsets": [2400, 4000]},
+        }
+        text = json.dumps(header).encode()
+        blob = struct.pack("<Q", len(text)) + text + bytes(4000)
+        (directory / f"model-{shard}.safetensors").write_bytes(blob)
+    return directory
+
+
+def test_weights_come_from_the_headers(tmp_path: Path) -> None:
+    found = weights_in(checkpoint(tmp_path / "m", QWEN3))
+    assert found is not None
+    assert found.size == 8000
+    assert "2 safetensors files" in found.how
+
+
+def test_an_index_says_the_total(tmp_path: Path) -> None:
+    directory = checkpoint(tmp_path / "m", QWEN3)
+    (directory / "model.safetensors.index.json").write_text(
+        '{"metadata": {"total_size": 12345}, "weight_map": {}}'
+    )
+    found = weights_in(directory)
+    assert found is not None
+    assert found.size == 12_345
+
+
+def test_without_files_the_shape_says_it(tmp_path: Path) -> None:
+    found = read_checkpoint(checkpoint(tmp_path / "m", QWEN3, shards=0), Load.steady(27))
+    assert found.weights.size == pytest.approx(16.4e9, rel=0.02)
+    assert "shape" in found.weights.how
+
+
+@pytest.mark.parametrize(
+    "blob", [b"", b"\x05\x00\x00\x00\x00\x00\x00\x00nope!", b"\xff" * 64, struct.pack("<Q", 2) + b"{}"]
+)
+def test_what_is_no_safetensors_file_is_refused(tmp_path: Path, blob: bytes) -> None:
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(blob)
+    with pytest.raises(UsageError, match=r"x\.safetensors"):
+        tensor_bytes(file)
+
+
+def test_a_checkpoint_and_memory_foretell(tmp_path: Path) -> None:
+    found = read_checkpoint(checkpoint(tmp_path / "m", QWEN3, shards=0), Load.steady(27))
+    plan = ProfilePlan(
+        found.profile, sessions=64, session_length_s=300.0, memory=80 * GIB, weights=found.weights,
+        source="config", notes=found.notes,
+    )  # fmt: skip
+    report = predict_profile(plan)
+    assert report.forecast is not None
+    pool = report.forecast.memory[-1].bytes
+    assert report.forecast.t_sat_s.estimate == pytest.approx(pool / (144 * 1024) / (64 * 27), rel=0.03)
+    assert found.profile.shape.kv_bytes_per_token == 144 * 1024
+
+
+def test_a_profile_lends_its_load_to_another_shape(tmp_path: Path) -> None:
+    found = read_checkpoint(checkpoint(tmp_path / "m", QWEN3), profile())
+    assert found.profile.tokens == profile().tokens
+    assert found.profile.shape.layers == 36
+
+
+def test_a_latent_cache_costs_what_it_costs(tmp_path: Path) -> None:
+    config = QWEN3 | {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    found = read_checkpoint(checkpoint(tmp_path / "m", config), Load.steady(27))
+    assert found.profile.shape.kv_bytes_per_token == 36 * 576 * 2
+
+
+def test_no_config_no_guess(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        read_checkpoint(tmp_path, Load.steady(27))
+    (tmp_path / "config.json").write_text("[1, 2]")
+    with pytest.raises(UsageError, match="not a JSON object"):
+        read_checkpoint(tmp_path, Load.steady(27))
+
+
+def test_flags_make_one_load() -> None:
+    assert load_from(None, None, None, None) is None
+    assert load_from(None, None, None, 27.0) == Load(1.0, 27.0)
+    assert load_from(2.0, 28.0, (25, 1), None) == Load(2.0, 28.0, listening=1, speaking=25)
+    with pytest.raises(UsageError, match="contradict"):
+        load_from(2.0, None, None, 27.0)
+    with pytest.raises(UsageError, match="--tokens-in"):
+        load_from(2.0, None, None, None)
+
+
+def test_neither_torch_nor_transformers_is_needed() -> None:
+    code = (
+        "import sys; from metronome_cli.run.predict import *; from metronome_cli.config.loading import load_profile; "
+        "predict_profile(ProfilePlan(load_profile('default'), sessions=16)); "
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

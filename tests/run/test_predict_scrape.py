@@ -1,0 +1,214 @@
+"""`predict` from a running server: watched on a clock of the test's own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from metronome_cli.errors import UsageError
+from metronome_cli.report.model import Report
+from metronome_cli.run.observer import Observers
+from metronome_cli.run.predict_scrape import ScrapePlan, fetch, predict_scrape
+from metronome_cli.run.stop import Stop
+
+
+class TestTimer:
+    """Waits by adding up."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.t_s = 0.0
+
+    def now(self) -> float:
+        return self.t_s
+
+    def wait(self, seconds: float, stop: Stop) -> None:
+        self.t_s += max(0.0, seconds)
+
+
+class Heard:
+    """Keeps what an observer is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.notices: list[str] = []
+
+    def phase(self, name: str, detail: str) -> None: ...
+
+    def snapshot(self, snapshot: Any) -> None: ...
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        self.lines.append(data["line"])
+
+    def notice(self, message: str) -> None:
+        self.notices.append(message)
+
+    def close(self) -> None: ...
+
+
+def page(level: float, tokens: float = 0.0) -> str:
+    return (
+        f'vllm:kv_cache_usage_perc{{engine="0"}} {level}\nvllm:num_requests_running{{engine="0"}} 4\n'
+        f'vllm:num_requests_waiting{{engine="0"}} 0\nvllm:generation_tokens_total{{engine="0"}} {tokens}\n'
+    )
+
+
+def watched(
+    level: Callable[[float], float | None], heard: Heard | None = None, stop: Stop | None = None, **keys: Any
+) -> Report:
+    """Watch a server whose occupancy at t is `level(t)`; None: it does not answer."""
+    timer = TestTimer()
+
+    def get(address: str) -> str:
+        value = level(timer.now())
+        if value is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return page(min(1.0, value), 0.0 if value >= 1 else 100 * timer.now())
+
+    plan = ScrapePlan("localhost:8000", **keys)
+    return predict_scrape(plan, heard or Observers(), stop or Stop(), get, timer)
+
+
+def test_once_foretells_and_leaves() -> None:
+    report = watched(lambda t: 0.1 + 0.001 * t, once=True)
+    assert report.forecast is not None
+    assert report.forecast.t_sat_s.estimate == pytest.approx(900, rel=0.01)
+    assert report.exit_code == 0  # not within ten minutes
+    assert report.forecast.details["server"] == "vLLM"
+
+
+@pytest.mark.parametrize(("slope", "code"), [(0.001, 0), (0.01, 3)])
+def test_once_has_an_exit_code_for_alerting(slope: float, code: int) -> None:
+    assert watched(lambda t: slope * t, once=True, fail_within_s=300.0).exit_code == code
+
+
+def test_watching_ends_when_the_alarm_goes() -> None:
+    heard = Heard()
+    report = watched(lambda t: 0.002 * t, heard, fail_within_s=200.0)
+    assert report.exit_code == 3
+    assert report.forecast is not None
+    assert report.forecast.remaining_s == pytest.approx(200, abs=2)
+    assert "full in" in heard.lines[-1]
+    assert len(heard.lines) == pytest.approx(300, abs=3)
+
+
+def test_a_collapse_ends_the_watch_and_fails() -> None:
+    report = watched(lambda t: 0.02 * t)
+    assert report.forecast is not None
+    assert report.forecast.collapsed
+    assert report.exit_code == 3
+    assert "collapsed" in report.answer
+
+
+def test_a_flat_server_does_not_saturate() -> None:
+    report = watched(lambda t: 0.3, once=True)
+    assert report.forecast is not None
+    assert report.forecast.saturates is False
+    assert report.exit_code == 0
+    assert "does not saturate" in report.answer
+
+
+def test_a_server_that_never_answers_is_inconclusive() -> None:
+    report = watched(lambda t: None, once=True)
+    assert report.exit_code == 4
+    assert "never answered" in report.answer
+    assert report.forecast is not None
+    assert "Connection refused" in report.forecast.gaps[0]
+
+
+def test_a_gap_is_stated_and_bridged() -> None:
+    heard = Heard()
+    report = watched(lambda t: None if 10 <= t < 13 else 0.005 * t, heard, watch_s=60.0)
+    assert report.forecast is not None
+    assert report.forecast.t_sat_s.estimate == pytest.approx(200, abs=1)
+    assert any("no answer" in gap for gap in report.forecast.gaps)
+    assert any("answers again" in notice for notice in heard.notices)
+
+
+def test_metrics_that_vanish_are_a_gap_and_missing_ones_an_error() -> None:
+    timer = TestTimer()
+
+    def get(address: str) -> str:
+        return page(0.005 * timer.now()) if timer.now() < 40 else "other 1\n"
+
+    report = predict_scrape(
+        ScrapePlan("localhost:8000", watch_s=45.0, fail_within_s=1.0), Observers(), Stop(), get, timer
+    )
+    assert report.forecast is not None
+    assert any("no occupancy" in gap for gap in report.forecast.gaps)
+    assert report.exit_code == 4
+    with pytest.raises(UsageError, match="no occupancy"):
+        predict_scrape(
+            ScrapePlan("localhost:8000"), Observers(), Stop(), lambda address: "other 1\n", TestTimer()
+        )
+
+
+def test_a_signal_leaves_a_partial_report() -> None:
+    stop = Stop()
+
+    def level(t: float) -> float:
+        if t >= 20 and not stop():
+            stop.request(2)
+        return 0.01 * t
+
+    report = watched(level, stop=stop)
+    assert (report.status, report.exit_code) == ("interrupted", 130)
+    assert report.forecast is not None
+    assert report.forecast.t_sat_s.estimate == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize("url", ["ftp://host/x", "http://", "http://me:secret@host/metrics"])
+def test_addresses_that_are_none_are_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="--scrape"):
+        _ = ScrapePlan(url).address
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("host:8000", "http://host:8000/metrics"), ("http://host", "http://host/metrics"),
+        ("https://host/a/metrics?x=1", "https://host/a/metrics?x=1"),
+    ],
+)  # fmt: skip
+def test_addresses_are_completed(url: str, address: str) -> None:
+    assert ScrapePlan(url).address == address
+
+
+@contextmanager
+def served(status: int, body: bytes) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_over_http() -> None:
+    with served(200, page(0.25).encode()) as address:
+        assert fetch(address) == page(0.25)
+    with pytest.raises(OSError, match="refused"):
+        fetch(address)
+
+
+@pytest.mark.parametrize(("status", "error"), [(404, UsageError), (401, UsageError), (503, OSError)])
+def test_http_errors(status: int, error: type[Exception]) -> None:
+    with served(status, b"") as address, pytest.raises(error, match=str(status)):
+        fetch(address)
