@@ -32,7 +32,7 @@ from metronome_cli.engine.types import (
     StepResult,
 )
 from metronome_cli.errors import EngineError
-from metronome_cli.models.base import InteractionModel
+from metronome_cli.models.base import InteractionModel, SeveralPools
 
 RECOMPUTE = "recompute"
 
@@ -129,6 +129,7 @@ class FrameEngine:
             pool=self.pool(),
             preemptions=tally.preemptions,
             recomputed_tokens=recomputed,
+            other_pools=self.model.pools() if isinstance(self.model, SeveralPools) else {},
         )
 
     def pool(self) -> PoolState:

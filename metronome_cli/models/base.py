@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from metronome_cli.engine.types import Audio
+from metronome_cli.engine.types import Audio, PoolState
 
 
 class StageTimer(Protocol):
@@ -69,6 +69,15 @@ class InteractionModel(Protocol):
 
     def describe(self) -> Mapping[str, Any]:
         """Adapter, weights ("random" or a source), parameters, state bytes a session."""
+
+
+@runtime_checkable
+class SeveralPools(Protocol):
+    """A model with stages on pools of their own. A session that finds no block in one of them says nothing in
+    that frame: its output has no tokens."""
+
+    def pools(self) -> Mapping[str, PoolState]:
+        """The pools beside the decoder's, by stage."""
 
 
 class ModelOutput(Protocol):

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.engine.build import build_stack
+from metronome_cli.engine.engine import FrameEngine
+from metronome_cli.engine.types import FrameInput
 from metronome_cli.models import qwen_omni
 from metronome_cli.models.qwen_omni_tower import Family
 from metronome_cli.models.qwen_omni_weights import OmniWeights, load_weights
@@ -171,3 +174,21 @@ def test_past_its_limit_a_session_begins_anew_and_is_counted() -> None:
         assert ours.speak([0], [heard(read, [4], seed=k)])[0].shape == (CODES, 1)
     assert ours.restarts == 1
     assert ours.pool().used_blocks <= 4
+
+
+def test_a_session_without_room_for_its_speech_delivers_nothing_and_the_pool_says_so() -> None:
+    stage = {
+        "name": "talker", "kind": "paged", "kv_bytes_per_position": 256, "resets": "turn",
+        "pool": {"blocks": 7}, "positions_per_s": {"speaking": 50.0},
+    }  # fmt: skip
+    profile = omni.profile("qwen2.5", options={"talker": True}, stages=[stage])
+    loaded = qwen_omni.load(profile, weights=None, device="cpu", seed=1)
+    stack = build_stack(loaded.decoder, blocks=64, policy=profile.policy_spec)
+    machine = FrameEngine(loaded.fresh(), stack, 4)
+    slots = [machine.open(), machine.open()]
+    sound = np.zeros(32_000, np.float32)
+    result = machine.step([FrameInput(slot, sound, 5) for slot in slots])
+    assert [outcome.delivered for outcome in result.outcomes] == [5, 0]  # 102 positions each, room for 112
+    assert result.other_pools["talker"].waiting == 1
+    machine.close(slots[0])
+    assert machine.step([FrameInput(slots[1], sound, 5)]).outcomes[0].delivered == 5
