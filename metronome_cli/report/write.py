@@ -15,19 +15,13 @@ HTML_FILE = "report.html"
 
 
 def report_json(report: Report) -> str:
-    """The report as strict JSON with a final newline: what `--json` prints and `report.json` holds."""
-    return dumps(report.model_dump(mode="json", by_alias=True), indent=2) + "\n"
+    """The report as strict JSON: what `--json` prints and `report.json` holds."""
+    return dumps(report.model_dump(mode="json", by_alias=True), indent=2)
 
 
-def write_report(report: Report, directory: Path) -> list[Path]:
-    """`report.json` and `report.html` in a directory, made if need be; the paths written.
-
-    Raises MetronomeError where the disk refuses; `report.json` is written first.
-    """
-    from metronome_cli.report.html import write_html
-
-    json_file = write_text(directory / REPORT_FILE, report_json(report))
-    return [json_file, write_html(report, directory / HTML_FILE)]
+def write_report(report: Report, directory: Path) -> Path:
+    """`report.json` in a directory, made if need be; its path. Raises MetronomeError where the disk refuses."""
+    return write_text(directory / REPORT_FILE, report_json(report) + "\n")
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
+from metronome_cli.report.words import cap, ms, percent, plural, span
 from metronome_cli.run.observer import FrameKind, Snapshot
 from metronome_cli.ui.glyphs import Glyphs, bar, level, printable
-from metronome_cli.ui.words import cap, ms, percent, plural, span
 
 LABEL = 10
 GAP = 2

@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from metronome_cli.report.words import collapse_line
 from metronome_cli.run.observer import Snapshot
 from metronome_cli.ui.dashboard import View, dashboard
 from metronome_cli.ui.glyphs import glyphs_for, printable
-from metronome_cli.ui.words import collapse_line
 
 LEAST_INTERVAL_S = 0.25
 TICK_S = 1.0

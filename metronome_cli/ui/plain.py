@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from metronome_cli.report.words import cap, collapse_line, ms, percent, plural, span
 from metronome_cli.run.observer import Snapshot
 from metronome_cli.ui.glyphs import printable
-from metronome_cli.ui.words import cap, collapse_line, ms, percent, plural, span
 
 LEAST_INTERVAL_S = 1.0
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from metronome_cli.errors import UsageError
+from metronome_cli.report.words import ms, percent, span
 from metronome_cli.run.observer import Observers
 from metronome_cli.ui import make_observer
 from metronome_cli.ui.dashboard import View, dashboard
 from metronome_cli.ui.glyphs import ASCII, UNICODE, bar, glyphs_for, printable
 from metronome_cli.ui.live import LiveView
 from metronome_cli.ui.plain import PlainLines
-from metronome_cli.ui.words import ms, percent, span
 from tests.ui.demo import drive, snapshot_at
 
 

@@ -51,3 +51,31 @@ def collapse_line(data: dict[str, Any]) -> str:
     full = percent(data.get("occupancy"))
     sessions = f"{data.get('running', 0)} running, {data.get('waiting', 0)} waiting"
     return f"{arm}collapse at {data.get('t_s', 0.0):.1f} s: KV pool {full} full, {sessions}"
+
+
+def number(value: float | None) -> str:
+    """ "1,205", "0.25", "-" for no data: any figure without a unit."""
+    if value is None:
+        return NO_DATA
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def duration(seconds: float | None) -> str:
+    """ "2.5 s", "10 min", "-" for no data."""
+    return NO_DATA if seconds is None else format_duration(seconds)
+
+
+def measured(value: float | None, unit: str) -> str:
+    """A figure in an objective's unit: "61 ms", "0.3 %", "12"."""
+    if value is None:
+        return NO_DATA
+    if unit == "ms":
+        return f"{ms(value)} ms"
+    return percent(value) if unit in ("fraction", "%") else number(value)
+
+
+def sessions(count: int | None) -> str:
+    """ "24 sessions", "1 session"."""
+    return NO_DATA if count is None else plural(count, "session")

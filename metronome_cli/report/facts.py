@@ -1,0 +1,160 @@
+"""What a reader has to know beside the answer: conditions, and everything that bears on trust in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from metronome_cli.config.quantities import format_size
+from metronome_cli.report.model import Point, Report
+from metronome_cli.report.words import duration, ms, number, plural
+
+RANDOM_WEIGHTS = (
+    "Weights were random: load and memory are those of the model's shape, what it said means nothing."
+)
+VIRTUAL_CLOCK = (
+    "Virtual clock: idle time was skipped; the time of every engine step was measured and counted in full."
+)
+_MOST_FACTS = 400
+
+
+def notes(report: Report) -> list[str]:
+    """One sentence for everything that limits the answer."""
+    return [*_state(report), *_conditions(report), *_audio(report), *_profile(report)]
+
+
+def _state(report: Report) -> Iterator[str]:
+    if report.status == "interrupted":
+        yield "The run was interrupted: this report is partial."
+    if report.status == "failed":
+        yield f"The run failed: {report.error or 'the reason is not known'}."
+
+
+def _conditions(report: Report) -> Iterator[str]:
+    if report.weights == "random":
+        yield RANDOM_WEIGHTS
+    if report.clock == "virtual":
+        yield VIRTUAL_CLOCK
+    if report.generator.healthy is False:
+        late = ms(report.generator.late_ms_p99)
+        yield f"The load generator was late itself (p99 {late} ms): latency is not the engine's alone."
+
+
+def _audio(report: Report) -> Iterator[str]:
+    refused, odd = report.audio.files_refused, [file for file in report.audio.files_used if file.notes]
+    if refused:
+        yield f"{plural(len(refused), 'audio file')} refused: " + "; ".join(
+            f"{file.file} ({file.reason})" for file in refused
+        )
+    for file in odd:
+        yield f"Audio {file.file}: {'; '.join(file.notes)}"
+
+
+def _profile(report: Report) -> Iterator[str]:
+    profile = report.profile or {}
+    doubts = profile.get("unverified")
+    if profile.get("verified") is False or doubts:
+        named = f": {', '.join(map(str, doubts))}" if isinstance(doubts, list) and doubts else ""
+        yield f"The profile rests on second-hand figures{named}."
+
+
+def conditions(report: Report) -> list[tuple[str, str]]:
+    """What was run on what, in a few lines."""
+    profile, environment = report.profile or {}, report.environment
+    facts = [
+        ("profile", _joined(profile.get("name"), profile.get("title"))),
+        ("weights", report.weights),
+        ("policy", profile.get("policy")),
+        ("session length", duration(report.capacity.session_length_s) if report.capacity else None),
+        ("clock", report.clock),
+        ("seed", None if report.seed is None else str(report.seed)),
+        ("machine", machine(environment)),
+        ("versions", _versions(report)),
+        ("audio", _audio_summary(report)),
+        ("took", duration(report.duration_s)),
+    ]
+    return [(name, str(value)) for name, value in facts if value]
+
+
+def _joined(*parts: Any) -> str:
+    return ": ".join(str(part) for part in parts if part)
+
+
+def machine(environment: Mapping[str, Any]) -> str:
+    """ "Xeon, 2 cores, 15.6 GiB; NVIDIA H200": processor, memory, accelerators."""
+    parts = [environment.get("cpu"), _cores(environment.get("cores")), _size(environment.get("memory_bytes"))]
+    devices = environment.get("devices")
+    names = [str(device.get("name")) for device in devices or [] if isinstance(device, Mapping)]
+    return "; ".join(filter(None, [", ".join(str(part) for part in parts if part), ", ".join(names)]))
+
+
+def _cores(count: Any) -> str:
+    return f"{number(count)} core{'' if count == 1 else 's'}" if isinstance(count, int | float) else ""
+
+
+def _size(size: Any) -> str:
+    return format_size(size) if isinstance(size, int | float) else ""
+
+
+def _versions(report: Report) -> str:
+    packages = report.environment.get("packages")
+    torch = packages.get("torch") if isinstance(packages, Mapping) else None
+    python = report.environment.get("python")
+    named = (("metronome", report.version), ("torch", torch), ("Python", python))
+    return ", ".join(f"{name} {version}" for name, version in named if version)
+
+
+def _audio_summary(report: Report) -> str:
+    used = report.audio.files_used
+    if not used:
+        return ""
+    seconds = sum(file.seconds or 0.0 for file in used)
+    refused = len(report.audio.files_refused)
+    return f"{plural(len(used), 'file')}, {duration(seconds)}" + (f"; {refused} refused" if refused else "")
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as dotted keys and text, at most a few hundred."""
+    return list(_flat(value, prefix))[:_MOST_FACTS]
+
+
+def _flat(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _flat(item, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(value, list) and value and any(isinstance(item, Mapping | list) for item in value):
+        for index, item in enumerate(value):
+            yield from _flat(item, f"{prefix}[{index}]")
+    else:
+        yield prefix, _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_plain(item) for item in value) or "-"
+    if isinstance(value, Mapping):
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def deciding_point(report: Report) -> Point | None:
+    """The point that the answer rests on: a judged run at the safe number, else the last point."""
+    capacity = report.capacity
+    if capacity is None or not capacity.points:
+        return None
+    safe = capacity.safe_sessions
+    held = [p for p in capacity.points if p.sessions == safe and p.verdict == "pass" and p.role != "screen"]
+    return held[0] if held else capacity.points[-1]
+
+
+def failing_point(report: Report) -> Point | None:
+    """The point that shows the first failing number, preferring one that was judged to one that was looked at."""
+    capacity = report.capacity
+    if capacity is None or capacity.first_failing is None:
+        return None
+    failed = [p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"]
+    return max(failed, key=lambda point: point.role != "screen", default=None)

@@ -1,0 +1,195 @@
+"""A report's tables, the same for text, HTML and Markdown: a title, columns, rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from metronome_cli.config.quantities import format_size
+from metronome_cli.report.model import Arm, Interval, Point, Report
+from metronome_cli.report.words import NO_DATA, duration, measured, ms, number, percent
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`matters`: columns with less are left out first where there is no room; 9 is never left out."""
+
+    name: str
+    matters: int = 9
+    text: bool = False  # left-aligned
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of as many cells as there are columns."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+
+
+def tables(report: Report) -> list[Table]:
+    """Every table that the report has something for."""
+    found = [
+        objectives(report), points(report), arms(report), trials(report), forecast(report), hazards(report),
+        memory(report), gpus(report), fleet(report),
+    ]  # fmt: skip
+    return [_without_empty_columns(table) for table in found if table.rows]
+
+
+def _without_empty_columns(table: Table) -> Table:
+    """A column that says nothing in any row is left out."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] not in ("", NO_DATA) for row in table.rows)]
+    return Table(
+        table.title, [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows]
+    )
+
+
+def objectives(report: Report) -> Table:
+    """Each objective where the answer rests."""
+    columns = [Column("objective", text=True), Column("verdict", text=True), Column("measured"),
+               Column("limit", 5), Column("confidence", 4), Column("why", 3, text=True)]  # fmt: skip
+    rows = [
+        [o.objective, o.verdict, measured(o.measured, o.unit), measured(o.limit, o.unit),
+         percent(o.confidence), o.reason]
+        for o in report.objectives
+    ]  # fmt: skip
+    return Table("Objectives", columns, rows)
+
+
+POINT_COLUMNS = [
+    Column("sessions"), Column("verdict", text=True), Column("run", 2, text=True), Column("p50 ms", 3),
+    Column("p99 ms", 8), Column("max ms", 4), Column("misses", 7), Column("empty", 6), Column("steps", 3),
+    Column("pool", 5), Column("binds", 6, text=True), Column("why", 1, text=True),
+]  # fmt: skip
+
+
+def points(report: Report) -> Table:
+    """Every number of sessions that was measured, smallest first."""
+    measured_points = report.capacity.points if report.capacity else []
+    ordered = sorted(measured_points, key=lambda point: point.sessions)
+    return Table("Capacity", POINT_COLUMNS, [_point(point) for point in ordered])
+
+
+def _point(point: Point) -> list[str]:
+    latency = point.latency_ms
+    return [
+        number(point.sessions), point.verdict, point.role or NO_DATA, ms(latency.p50), ms(latency.p99),
+        ms(latency.max), number(point.misses), number(point.empty_frames), number(point.steps),
+        percent(point.occupancy_max), NO_DATA if point.binding == "none" else point.binding, point.reason,
+    ]  # fmt: skip
+
+
+def arms(report: Report) -> Table:
+    """Policies under the same controller and load."""
+    columns = [Column("arm", text=True), Column("policy", 3, text=True), Column("settled at"),
+               Column("collapsed", text=True), Column("at", 6), Column("lost", 7),
+               Column("pool", 5), Column("of what fits", 4)]  # fmt: skip
+    return Table("Policies under the same controller", columns, [_arm(arm) for arm in report.arms])
+
+
+def _arm(arm: Arm) -> list[str]:
+    settled = NO_DATA if arm.settled_sessions is None else number(round(arm.settled_sessions))
+    return [
+        arm.name, arm.policy, settled, "yes" if arm.collapsed else "no",
+        duration(arm.collapse.t_s) if arm.collapse else NO_DATA, number(arm.lost_sessions),
+        percent(arm.occupancy_max), percent(arm.filled_share),
+    ]  # fmt: skip
+
+
+def trials(report: Report) -> Table:
+    """Repeated runs under different seeds."""
+    columns = [Column("policy", text=True), Column("sessions"), Column("length", 5), Column("collapsed"),
+               Column("90 % interval", 6), Column("predicted", 7)]  # fmt: skip
+    rows = [
+        [t.policy, number(t.sessions), duration(t.session_length_s), f"{t.collapsed} of {t.trials}",
+         _range(percent(t.share_low), percent(t.share_high)), percent(t.predicted_probability)]
+        for t in report.trials
+    ]  # fmt: skip
+    return Table("Trials under different seeds", columns, rows)
+
+
+def _range(low: str, high: str) -> str:
+    return NO_DATA if low == high == NO_DATA else f"{low} to {high}"
+
+
+def _ends(low: str, high: str) -> str:
+    """ " (61 to 70)"; nothing where there is no interval to speak of."""
+    return "" if low == high else f" ({low} to {high})"
+
+
+def span_of(interval: Interval) -> str:
+    """ "148 s (131 s to 167 s)" or "never"."""
+    if interval.estimate is None:
+        return "never"
+    return duration(interval.estimate) + _ends(duration(interval.low), duration(interval.high))
+
+
+def forecast(report: Report) -> Table:
+    """The forecast in a few lines."""
+    return Table("Forecast", [Column("", text=True), Column("", text=True)], list(_forecast(report)))
+
+
+def _forecast(report: Report) -> Iterator[list[str]]:
+    given = report.forecast
+    if given is None:
+        return
+    yield ["pool full", span_of(given.t_sat_s)]
+    yield ["probability within the session length", percent(given.collapse_probability)]
+    yield ["stops it first", given.binding]
+    if given.observed_t_sat_s is not None:
+        yield ["pool full, as seen in the trace", duration(given.observed_t_sat_s)]
+    if given.remaining_s is not None:
+        yield ["left until then", duration(given.remaining_s)]
+    if given.max_sessions is not None:
+        sure = f" at {percent(given.confidence)} confidence" if given.confidence is not None else ""
+        yield ["most sessions that hold", number(given.max_sessions) + sure]
+    if given.safe_window is not None:
+        yield ["largest safe window", f"{number(given.safe_window)} tokens"]
+
+
+def hazards(report: Report) -> Table:
+    """Everything that can end the run, each by itself."""
+    columns = [Column("hazard", text=True), Column("comes at", text=True), Column("probability"),
+               Column("settles at", 5)]  # fmt: skip
+    found = report.forecast.hazards if report.forecast else []
+    rows = [
+        [h.name, span_of(h.t_sat_s), percent(h.collapse_probability), percent(h.settles_at)] for h in found
+    ]
+    return Table("What can end the run", columns, rows)
+
+
+def memory(report: Report) -> Table:
+    """From a device's memory to the pool."""
+    columns = [Column("memory", text=True), Column("size"), Column("how", 5, text=True)]
+    found = report.forecast.memory if report.forecast else []
+    rows = [[m.what, ("-" if m.bytes < 0 else "") + format_size(abs(m.bytes)), m.how] for m in found]
+    return Table("From memory to the pool", columns, rows)
+
+
+def gpus(report: Report) -> Table:
+    """What cards that are not at hand are estimated to hold."""
+    columns = [Column("card", text=True), Column("memory", 5), Column("sessions"), Column("binds", text=True),
+               Column("by memory", 6), Column("by deadline", 6)]  # fmt: skip
+    rows = [
+        [g.title, format_size(g.memory_bytes), _count_range(g.sessions), g.binding, number(g.memory_sessions),
+         _count_range(g.deadline_sessions)]
+        for g in report.gpus
+    ]  # fmt: skip
+    return Table("Estimates, not measured", columns, rows)
+
+
+def _count_range(interval: Interval) -> str:
+    return number(interval.estimate) + _ends(number(interval.low), number(interval.high))
+
+
+def fleet(report: Report) -> Table:
+    """Fleets about the size that is needed."""
+    columns = [Column("GPUs"), Column("seats"), Column("in use", 6), Column("turned away"),
+               Column("dealt blindly", 4), Column("one node down", 7), Column("displaced", 3)]  # fmt: skip
+    rows = [
+        [number(s.gpus), number(s.seats), percent(s.utilisation), percent(s.blocking),
+         percent(s.blind_blocking), percent(s.node_down_blocking), number(s.displaced)]
+        for s in (report.fleet.sizes if report.fleet else [])
+    ]  # fmt: skip
+    return Table("Fleet", columns, rows)

@@ -1,0 +1,327 @@
+"""Reports as runs make them: figures are made up, their shape is not."""
+
+import math
+from datetime import UTC, datetime
+
+from metronome_cli.report.model import (
+    Arm,
+    AudioFile,
+    AudioRefusal,
+    AudioReport,
+    Capacity,
+    Collapse,
+    FleetPlan,
+    FleetSize,
+    Forecast,
+    Generator,
+    GpuEstimate,
+    HazardForecast,
+    Interval,
+    LatencyMs,
+    MemoryLine,
+    ObjectiveResult,
+    Point,
+    Report,
+    TimelinePoint,
+    Trials,
+)
+
+STARTED = datetime(2026, 7, 2, 12, 0, tzinfo=UTC)
+DEADLINE_MS = 80.0
+ENVIRONMENT = {
+    "metronome": "0.1.0",
+    "python": "3.11.7",
+    "implementation": "CPython",
+    "packages": {"torch": "2.13.0", "transformers": "5.24.0", "numpy": "2.4.6"},
+    "os": "Debian GNU/Linux 12 (bookworm)",
+    "kernel": "Linux 6.1.0",
+    "machine": "x86_64",
+    "cpu": "Example Processor 9000",
+    "cores": 2,
+    "memory_bytes": 16 * 2**30,
+    "devices": [],
+    "torch_threads": 2,
+}
+PROFILE = {
+    "name": "default",
+    "title": "Built-in speech model",
+    "frame": {"period": 0.08, "deadline": None, "sample_rate": 16000, "backlog_limit": 25},
+    "policy": "window(256, 16)",
+    "session_length": 600.0,
+    "verified": True,
+    "unverified": [],
+    "objectives": ["p99<80ms", "misses<1%", "empty<1%"],
+}
+SETTINGS = {"method": "ramp", "session_length_s": 600.0, "batching": "continuous", "max_sessions": 4096}
+
+
+def objective(text="p99<80ms", verdict="pass", measured=61.0, limit=80.0, unit="ms", **changes):
+    return ObjectiveResult(
+        objective=text, verdict=verdict, measured=measured, limit=limit, unit=unit, confidence=0.99, **changes
+    )
+
+
+def window(t_s, sessions, p99, occupancy=0.4, **changes):
+    given = {
+        "t_s": t_s, "occupancy": occupancy, "running": sessions, "waiting": 0, "sessions": sessions,
+        "p50_ms": p99 * 0.7, "p99_ms": p99, "max_ms": p99 * 1.1, "frames": sessions * 12, **changes,
+    }  # fmt: skip
+    return TimelinePoint(**given)
+
+
+def p99_at(sessions):
+    """A step time that grows with the batch: 24 sessions hold 80 ms, 25 do not."""
+    return 12 + 2.0 * sessions + 0.032 * sessions**2
+
+
+def point(sessions=24, verdict="pass", role="confirm", steps=1200, **changes):
+    p99 = p99_at(sessions)
+    misses = 0 if verdict == "pass" else steps // 10
+    given = {
+        "sessions": sessions,
+        "verdict": verdict,
+        "role": role,
+        "policy": "window(256, 16)",
+        "binding": "none" if verdict == "pass" else "deadline",
+        "ended_by": "complete" if verdict == "pass" else "deadline",
+        "frames": steps * 4,
+        "steps": steps,
+        "misses": misses,
+        "missed_steps": misses,
+        "latency_ms": LatencyMs(p50=p99 * 0.7, p90=p99 * 0.9, p99=p99, p999=p99 * 1.05, max=p99 * 1.1),
+        "occupancy_max": sessions / 58,
+        "stages_ms": {"encode": p99 * 0.15, "prefill": p99 * 0.2, "decode": p99 * 0.35},
+        "duration_s": 96.0,
+        "generator_late_ms_p99": 0.4,
+        "objectives": [
+            objective(verdict=verdict, measured=p99),
+            objective("empty<1%", measured=0.0, limit=0.01, unit="fraction"),
+        ],
+        "timeline": [
+            window(t, sessions, p99 + 3 * math.sin(t), sessions / 58 * min(1, t / 20)) for t in range(1, 60)
+        ],
+        **changes,
+    }
+    return Point(**given)
+
+
+def report(**changes):
+    given = {
+        "command": "capacity",
+        "status": "complete",
+        "verdict": "pass",
+        "exit_code": 0,
+        "answer": "Safe: 24 sessions for 10 min (p99 latency 78 ms < 80 ms, 0 misses in 1,200 steps, 99 % "
+        "confidence; KV pool 41 % full). Binds: deadline. 25 sessions fail: p99 82 ms.",
+        "clock": "virtual",
+        "started_at": STARTED,
+        "duration_s": 41.5,
+        "argv": ["metronome", "capacity"],
+        "version": "0.1.0",
+        "seed": 0,
+        "profile": PROFILE,
+        "environment": ENVIRONMENT,
+        "weights": "random",
+        "settings": SETTINGS,
+        "engine": {"device": "cpu", "path": "fast", "weights": "random", "pool_bytes": 2**27},
+        **changes,
+    }
+    return Report(**given)
+
+
+def ramp():
+    caps = [4, 8, 12, 16, 20, 24, 28, 23, 27, 22]
+    return [
+        window(
+            float(t), cap, p99_at(cap), cap / 58,
+            cap=float(cap) + 0.5, misses=max(0, cap - 25), shed=max(0, cap - 27),
+        )
+        for t, cap in enumerate(caps, start=1)
+    ]  # fmt: skip
+
+
+def capacity_report(safe=24, **changes):
+    """A search that ended: ramp, looks, confirmation, the step that fails."""
+    points = [
+        point(safe + 8, "fail", "screen", 120),
+        point(safe - 4, "pass", "screen", 120),
+        point(safe, "pass", "confirm"),
+        point(safe + 1, "fail", "next", reason="p99 93 ms"),
+    ]
+    capacity = Capacity(
+        safe_sessions=safe,
+        first_failing=safe + 1,
+        binding="deadline",
+        session_length_s=600.0,
+        method="ramp",
+        binding_stage="decode",
+        memory_limit_sessions=58,
+        gains={"target": 0.7, "increase": 4.0, "decrease": 0.85},
+        ramp=ramp(),
+        points=points,
+    )
+    given = {
+        "capacity": capacity,
+        "objectives": points[2].objectives,
+        "generator": Generator(late_ms_p99=0.4, healthy=True),
+        "audio": AudioReport(
+            files_used=[
+                AudioFile(file="call.wav", seconds=31.0),
+                AudioFile(file="quiet.flac", seconds=12.5, notes=["silent throughout"]),
+            ],
+            files_refused=[AudioRefusal(file="noise.mp3", reason="no audio in it")],
+        ),
+        **changes,
+    }
+    return report(**given)
+
+
+def collapse_windows(sessions=16, full_s=40, until_s=52):
+    """On time all the way, and empty from the instant at which the pool is full."""
+    for t in range(1, until_s):
+        full = t >= full_s
+        yield window(
+            float(t), sessions, 5.0 if full else 42.0, min(1.0, t / full_s),
+            running=0 if full else sessions, waiting=sessions if full else 0,
+            empty_frames=sessions * 12 if full else 0,
+        )  # fmt: skip
+
+
+def collapse(full_s=40.0, sessions=16):
+    return Collapse(
+        t_s=full_s,
+        occupancy=1.0,
+        running=0,
+        waiting=sessions,
+        last_output_t_s=full_s - 0.1,
+        last_output_frame=499,
+    )
+
+
+def collapse_report(**changes):
+    """One number of sessions on an unbounded cache: the pool fills, every session falls silent."""
+    failing = point(
+        16, "fail", "single",
+        policy="unbounded", misses=0, missed_steps=0, empty_frames=2112, occupancy_max=1.0, binding="memory",
+        ended_by="pool_exhausted", pool_full_t_s=40.0, collapse=collapse(), timeline=list(collapse_windows()),
+        reason="the KV pool was full at 40.0 s; every session fell silent",
+        objectives=[objective(measured=42.0), objective("empty<1%", "fail", 0.23, 0.01, "fraction")],
+    )  # fmt: skip
+    capacity = Capacity(
+        first_failing=16, binding="memory", session_length_s=120.0, method="single", points=[failing]
+    )
+    given = {
+        "verdict": "fail",
+        "exit_code": 3,
+        "answer": "Fails: 16 sessions for 2 min: the KV pool was full at 40.0 s; every session fell silent.",
+        "capacity": capacity,
+        "objectives": failing.objectives,
+        **changes,
+    }
+    return report(**given)
+
+
+def arms_report(**changes):
+    steady = [window(float(t), min(t, 24), p99_at(min(t, 24)), 0.4, cap=26.0) for t in range(1, 52)]
+    arms = [
+        Arm(name="windowed", policy="window(256, 16)", settled_sessions=24.0, collapsed=False,
+            occupancy_max=0.41, timeline=steady),
+        Arm(name="unbounded", policy="unbounded", settled_sessions=24.0, collapsed=True, collapse=collapse(),
+            lost_sessions=24, occupancy_max=1.0, timeline=list(collapse_windows(24))),
+        Arm(name="unbounded, memory guard", policy="unbounded", guard="memory", settled_sessions=11.0,
+            collapsed=False, occupancy_max=0.97, filled_share=0.94, timeline=steady),
+    ]  # fmt: skip
+    trials = [
+        Trials(policy="unbounded", sessions=16, session_length_s=60.0, trials=20, collapsed=14, share_low=0.49,
+               share_high=0.86, predicted_probability=0.66, collapse_t_s=[55.0] * 14 + [None] * 6),
+        Trials(policy="window(256, 16)", sessions=16, session_length_s=60.0, trials=20, collapsed=0,
+               share_low=0.0, share_high=0.14, predicted_probability=0.0, collapse_t_s=[None] * 20),
+    ]  # fmt: skip
+    return capacity_report(arms=arms, trials=trials, **changes)
+
+
+def forecast_report(**changes):
+    forecast = Forecast(
+        sessions=128,
+        session_length_s=300.0,
+        t_sat_s=Interval(estimate=148.0, low=131.0, high=167.0),
+        collapse_probability=0.97,
+        binding="memory",
+        max_sessions=61,
+        max_sessions_binding="memory",
+        safe_window=2048,
+        confidence=0.95,
+        hazards=[
+            HazardForecast(
+                name="pool", first_order_s=146.0, t_sat_s=Interval(estimate=148.0, low=131.0, high=167.0),
+                collapse_probability=0.97, blocks=30000,
+            ),
+            HazardForecast(
+                name="context", t_sat_s=Interval(estimate=None, low=None, high=None), collapse_probability=0.0
+            ),
+        ],
+        memory=[
+            MemoryLine(what="device memory", bytes=80 * 2**30, how="as given"),
+            MemoryLine(what="weights", bytes=-60 * 2**30, how="2 bytes a parameter"),
+        ],
+        rate_per_s=0.0066,
+        occupancy=0.02,
+        assumptions=["turns of 8 s, half of the time spoken by the model"],
+    )  # fmt: skip
+    gpus = [
+        GpuEstimate(
+            gpu="h100", title="H100 80 GB", memory_bytes=80 * 2**30, memory_sessions=61,
+            deadline_sessions=Interval(estimate=190.0, low=120.0, high=300.0),
+            sessions=Interval(estimate=61.0, low=61.0, high=61.0), binding="memory", spread=1.6, how="bandwidth",
+        )
+    ]  # fmt: skip
+    fleet = FleetPlan(
+        offered_erlangs=900.0, sessions_per_gpu=61, sessions_per_gpu_source="forecast", headroom=0.1,
+        gpus_per_node=8, target_blocking=0.01, gpus_needed=18, gpus_with_spare_node=26,
+        sizes=[
+            FleetSize(gpus=n, seats=54 * n, utilisation=0.9, blocking=0.01, blind_blocking=0.02,
+                      node_down_blocking=0.3, displaced=400.0, reseated=0.2)
+            for n in (17, 18, 19)
+        ],
+    )  # fmt: skip
+    given = {
+        "command": "predict",
+        "verdict": None,
+        "clock": None,
+        "weights": None,
+        "answer": "128 sessions fill the pool after 148 s (131 s to 167 s): before they end at 5 min.",
+        "forecast": forecast,
+        "gpus": gpus,
+        "fleet": fleet,
+        **changes,
+    }
+    return report(**given)
+
+
+def nothing_report(**changes):
+    """Interrupted before anything was measured."""
+    given = {
+        "status": "interrupted",
+        "verdict": "inconclusive",
+        "exit_code": 130,
+        "answer": "Interrupted before anything was measured.",
+        "profile": None,
+        "environment": {},
+        "settings": {},
+        "engine": {},
+        "weights": None,
+        "capacity": Capacity(session_length_s=600.0, method="ramp"),
+        **changes,
+    }
+    return report(**given)
+
+
+def every_report():
+    """One of each kind, by name."""
+    return {
+        "capacity": capacity_report(),
+        "collapse": collapse_report(),
+        "arms": arms_report(),
+        "forecast": forecast_report(),
+        "nothing": nothing_report(),
+    }
