@@ -55,7 +55,9 @@ class Passage:
 
 
 def quantile(by: Callable[[float], float], share: float, guess_s: float) -> float | None:
-    """Smallest t with by(t) >= share, to five digits; None beyond the horizon. A good guess saves work."""
+    """Smallest t >= 0 with by(t) >= share, to five digits; None beyond the horizon. A good guess saves work."""
+    if by(0.0) >= share:
+        return 0.0
     high = min(max(guess_s, _SOONEST_S), HORIZON_S)
     step = 1 + 4 * _TOLERANCE
     while by(high) < share:

@@ -6,7 +6,7 @@ chain is
 
     passes x weights / bandwidth                                        fixed
     + N (passes x resident x KV bytes) / bandwidth                      each session
-    + N x 2 x parameters x positions / rate                             each session
+    + N x 2 x active parameters x positions / rate                      each session
 
 and a real engine takes longer by launches (`LAUNCH_S` for each layer of each pass, and for the layers of
 what a stage rebuilds inside the frame, step by step) and by using less than the peaks:
@@ -86,7 +86,7 @@ def roofline(profile: Profile, gpu: Gpu, resident: float) -> StepTime:
     parameters = shape.parameters or decoder_parameters(profile)
     weights = passes * parameters * DTYPE_BYTES[shape.dtype]
     cache = passes * resident * shape.kv_bytes_per_token
-    work = 2.0 * parameters * profile.mean_tokens_per_frame
+    work = 2.0 * (shape.active_parameters or parameters) * profile.mean_tokens_per_frame
     return StepTime(
         fixed_s=weights / gpu.bandwidth + (passes * shape.layers + rebuilt) * LAUNCH_S,
         each_s=cache / gpu.bandwidth + work / gpu.flops(shape.dtype),

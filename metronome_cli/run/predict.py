@@ -27,7 +27,7 @@ from metronome_cli.forecast.outlook import (
     Question,
     outlook,
 )
-from metronome_cli.report.model import Forecast, HazardForecast, Implied, MemoryLine, Report
+from metronome_cli.report.model import Forecast, HazardForecast, Implied, Interval, MemoryLine, Report
 from metronome_cli.run.predict_report import Draft, interval
 
 
@@ -84,6 +84,8 @@ class ProfilePlan:
 def predict_profile(plan: ProfilePlan) -> Report:
     """Forecast it. Raises UsageError for quantities that are missing or contradict each other."""
     draft = Draft(plan.argv, plan.settings, plan.profile)
+    if plan.seen_t_sat_s is not None and plan.memory is None and plan.profile.pool is None:
+        return _explain(plan, draft)
     question = plan.question()
     answer = outlook(question)
     forecast = _forecast(plan, question, answer)
@@ -159,6 +161,37 @@ def _implied(plan: ProfilePlan) -> Implied | None:
     )
 
 
+def _explain(plan: ProfilePlan, draft: Draft) -> Report:
+    """No pool is known: say what the collapse that was seen implies, and forecast nothing."""
+    _check(plan)
+    found = _implied(plan)
+    assert found is not None
+    never = Interval(estimate=None, low=None, high=None)
+    forecast = Forecast(
+        sessions=plan.sessions,
+        session_length_s=plan.length_s,
+        t_sat_s=never,
+        collapse_probability=None,
+        binding="none",
+        max_sessions=None,
+        safe_window=None,
+        implied=found,
+        reason="no pool is given, so nothing is foretold",
+        assumptions=_load_assumptions(plan),
+    )
+    answer = f"Nothing says how large the pool is. {_implied_sentence(plan, found)}"
+    return draft.report(answer, forecast=forecast)
+
+
+def _implied_sentence(plan: ProfilePlan, found: Implied) -> str:
+    text = f"{found.sessions:,} sessions that fill it at {found.t_sat_s:.4g} s"
+    pool = f"{found.pool_tokens:,} positions, {format_size(found.pool_bytes or 0)}"
+    text += f" imply a pool of {pool} at this profile's rate"
+    if found.positions_per_s is None:
+        return text + "."
+    return text + f", or {found.positions_per_s:.3g} positions a second and session in its own pool."
+
+
 def _verdict(plan: ProfilePlan, answer: Outlook) -> Verdict | None:
     if plan.fail_within_s is None:
         return None
@@ -168,15 +201,20 @@ def _verdict(plan: ProfilePlan, answer: Outlook) -> Verdict | None:
 
 def assumptions(plan: ProfilePlan, question: Question) -> list[str]:
     """Everything that the answer takes for granted, one sentence each."""
-    profile, tokens = plan.profile, plan.profile.tokens
-    blocks = question.budget.blocks_for(plan.sessions)
-    block_tokens, per_token = question.budget.block_tokens, profile.shape.kv_bytes_per_token
-    pool_bytes = blocks * block_tokens * per_token
-    out = (
-        "fused with them"
-        if tokens.fused
-        else f"{tokens.out.listening} decoded listening, {tokens.out.speaking} speaking"
+    blocks, block_tokens = question.budget.blocks_for(plan.sessions), question.budget.block_tokens
+    per_token = plan.profile.shape.kv_bytes_per_token
+    pool = (
+        f"pool: {blocks:,} blocks of {block_tokens} positions at {format_size(per_token)} a position, "
+        f"{format_size(blocks * block_tokens * per_token)}"
     )
+    taken = f"{plan.occupied:.1%} of the pool is taken from the start and stays so"
+    return [pool, *([taken] if plan.occupied else []), *_load_assumptions(plan)]
+
+
+def _load_assumptions(plan: ProfilePlan) -> list[str]:
+    profile, tokens = plan.profile, plan.profile.tokens
+    out = f"{tokens.out.listening} decoded listening, {tokens.out.speaking} speaking"
+    out = "decoded ones fused with them" if tokens.fused else out
     mean = profile.mean_tokens_per_frame / profile.frame.period_s
     starts = (
         f"spread over {format_duration(plan.over_s)}"
@@ -184,39 +222,50 @@ def assumptions(plan: ProfilePlan, question: Question) -> list[str]:
         else "together, phases spread over one period"
     )
     found = [
-        f"pool: {blocks:,} blocks of {block_tokens} positions at {format_size(per_token)} a position, "
-        f"{format_size(pool_bytes)}",
         f"frame of {format_duration(profile.frame.period_s)}: {tokens.into:g} positions in, {out}; "
         f"{mean:.3g} a second on average",
-        f"turns: the model speaks {profile.turns.speaking_share:.0%} of the time, "
-        f"{format_duration(profile.turns.turn)} at a time on average, lengths exponential",
+        _turns(profile),
         f"policy {profile.policy}; {profile.head_tokens} positions of prompt a session",
         f"sessions start {starts} and stay to the end",
         "every frame is served when it is due; a server that falls behind fills later",
     ]
-    if plan.occupied:
-        found.append(f"{plan.occupied:.1%} of the pool is taken from the start and stays so")
     if profile.unverified:
-        found.append(f"second-hand figures in this profile: {', '.join(profile.unverified)}")
+        found.append(f"second-hand figures in this profile: {'; '.join(profile.unverified)}")
     return found + list(plan.notes)
+
+
+def _turns(profile: Profile) -> str:
+    share, turn = profile.turns.speaking_share, format_duration(profile.turns.turn)
+    if not 0 < share < 1:
+        return f"turns: the model {'always' if share else 'never'} speaks"
+    return (
+        f"turns: the model speaks {share:.0%} of the time, {turn} at a time on average, lengths exponential"
+    )
 
 
 def _sentence(plan: ProfilePlan, answer: Outlook) -> str:
     """The answer, its conditions and what binds."""
-    who = f"{plan.sessions:,} session{'' if plan.sessions == 1 else 's'}"
+    who = _sessions(plan.sessions)
     length = format_duration(plan.length_s)
     if answer.t_sat.estimate is None:
         text = f"{who} do not saturate the pool."
+    elif answer.t_sat.estimate == 0:
+        text = f"{who} do not fit: what they take when they start is more than the pool."
     else:
         ends = "fill the pool" if answer.binding == "pool" else f"end at {answer.binding}"
         text = f"{who} {ends} at {_span(answer)}; "
         text += f"a session of {length} sees it with probability {answer.probability:.2g}."
     if answer.max_sessions is not None:
-        text += f" Safe for {length}: {answer.max_sessions:,} sessions ({plan.confidence:.0%} confidence)"
+        text += f" Safe for {length}: {_sessions(answer.max_sessions)} ({plan.confidence:.0%} confidence)"
         text += f", then {answer.max_binding} binds." if answer.max_binding != "none" else "."
     if answer.t_sat.estimate is not None and answer.safe_window is not None:
         text += f" A window of {answer.safe_window:,} positions makes {who} safe."
-    return text
+    found = _implied(plan)
+    return text if found is None else f"{text} {_implied_sentence(plan, found)}"
+
+
+def _sessions(count: int) -> str:
+    return f"{count:,} session{'' if count == 1 else 's'}"
 
 
 def _span(answer: Outlook) -> str:

@@ -108,7 +108,8 @@ def _shape(layout: Layout, weights: Weights) -> dict[str, Any]:
         "dtype": layout.dtype,
         "context": layout.context,
         "rope_theta": layout.rope_theta,
-        "parameters": layout.active,
+        "parameters": layout.parameters,
+        "active_parameters": layout.active,
         "weight_bytes": weights.size,
     }
 

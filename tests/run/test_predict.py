@@ -80,6 +80,23 @@ def test_a_collapse_seen_elsewhere_implies_a_pool_that_explains_it() -> None:
     assert again.forecast.t_sat_s.estimate == pytest.approx(99.0, rel=0.01)
 
 
+def test_without_a_pool_the_collapse_is_explained_and_nothing_foretold() -> None:
+    report = ask(sessions=96, seen_t_sat_s=99.0, profile=profile(pool=None))
+    assert report.forecast is not None
+    assert report.forecast.t_sat_s.estimate is None
+    assert report.forecast.implied is not None
+    assert report.forecast.implied.pool_tokens == pytest.approx(96 * 99 * 26.5, rel=0.05)
+    assert "imply a pool of" in report.answer
+
+
+def test_rings_that_do_not_fit_are_refused_from_the_start() -> None:
+    report = ask(sessions=40, profile=profile(policy="ring(3000)"))
+    assert report.forecast is not None
+    assert report.forecast.t_sat_s.estimate == 0
+    assert report.answer.startswith("40 sessions do not fit")
+    assert report.forecast.max_sessions == 2000 // -(-3013 // 16)
+
+
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
