@@ -15,6 +15,8 @@ EPILOG = """Examples:
 
   metronome capacity --audio calls/ --json                  your recordings, the report on stdout
 
+  metronome capacity --model ./Qwen3-4B --pool 8GiB         any decoder, a token in and a token out a frame
+
   metronome capacity --policy unbounded --sessions 16 --session-length 2m --clock virtual
 
   metronome capacity --slo 'p99<60ms' --slo 'empty<1%' --output run/
@@ -25,6 +27,13 @@ def capacity(
     profile: Annotated[
         str | None,
         typer.Option("--profile", "-p", help="Profile by name, or a YAML file.", rich_help_panel=LOAD),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Any decoder in a profile's place: a directory, a .gguf file, a cached name.",
+            rich_help_panel=LOAD,
+        ),
     ] = None,
     audio: Annotated[
         list[Path] | None,
@@ -126,17 +135,19 @@ def capacity(
     """How many live sessions hold every objective, for how long, and what binds."""
     from metronome_cli.cli.conduct import conduct
     from metronome_cli.config.settings import resolve
+    from metronome_cli.run.plans import profile_of_model
 
     settings = resolve(
         {
-            "profile": profile, "audio": audio, "session_length": session_length, "clock": clock,
+            "profile": profile, "model": model, "audio": audio, "session_length": session_length, "clock": clock,
             "batching": batching, "seed": seed, "device": device, "weights": weights, "policy": policy,
             "sink_positions": sink_positions, "exhaustion": exhaustion, "pool": pool, "slo": slo,
             "sessions": sessions, "method": method, "soak": soak, "max_sessions": max_sessions,
             "compare_policies": compare_policies, "guard": guard, "offered": offered,
             "arrival_rate": arrival_rate, "trials": trials, "config": config, "json": json_,
             "output": output, "html": html, "junit": junit, "ui": ui,
-        }
+        },
+        from_model=profile_of_model,
     )  # fmt: skip
     from metronome_cli.run.capacity import run_capacity
     from metronome_cli.run.plans import capacity_plan

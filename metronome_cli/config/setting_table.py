@@ -38,6 +38,7 @@ SETTINGS: dict[str, Setting] = {
     row.key: row
     for row in (
         Setting("profile", values.text, "profile by name, or a YAML file", "default"),
+        Setting("model", values.text, "any decoder: a directory, a .gguf file, a name in the local cache"),
         Setting("audio", values.several(values.path, os.pathsep), "recordings or directories of them", ()),
         Setting("weights", values.text, "random, or a checkpoint directory", "random"),
         Setting("device", values.text, "auto, cpu, cuda or cuda:N", "auto"),

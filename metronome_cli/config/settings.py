@@ -6,7 +6,7 @@ config/setting_table.py has the settings. One that the profile also has, such as
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,16 @@ class Settings:
         }
 
 
-def resolve(flags: Mapping[str, object], environ: Mapping[str, str] | None = None) -> Settings:
+def resolve(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str] | None = None,
+    *,
+    from_model: Callable[[str], Profile] | None = None,
+) -> Settings:
     """Settings from all sources. `flags`: by key, None, False and empty for one that was not given.
 
-    `config` among them is the settings file. Raises UsageError naming source, key and what is allowed.
+    `config` among them is the settings file. `from_model` makes a profile of a decoder, in a command that
+    takes one. Raises UsageError naming source, key and what is allowed.
     """
     environ = os.environ if environ is None else environ
     given: dict[str, Value] = {}
@@ -63,11 +69,22 @@ def resolve(flags: Mapping[str, object], environ: Mapping[str, str] | None = Non
         given |= _from_file(Path(str(config)))
     given |= _from_environment(environ)
     given |= _from_flags(flags)
-    chosen = given.get("profile", Value(SETTINGS["profile"].default, "default"))
-    profile = _override(load_profile(chosen.value), given)
+    profile = _override(_base_profile(given, from_model), given)
     return Settings(
         profile, {key: given.get(key) or _fallback(row, profile) for key, row in SETTINGS.items()}
     )
+
+
+def _base_profile(given: Mapping[str, Value], from_model: Callable[[str], Profile] | None) -> Profile:
+    """The named profile, or that of a decoder."""
+    model = given.get("model")
+    if model is None:
+        return load_profile(given["profile"].value if "profile" in given else SETTINGS["profile"].default)
+    if "profile" in given:
+        raise UsageError(f"{model.origin} and {given['profile'].origin} both say what runs", hint="give one")
+    if from_model is None:
+        raise UsageError(f"{model.origin}: this command runs no model", hint="give a profile")
+    return from_model(model.value)
 
 
 def check_environment(environ: Mapping[str, str]) -> None:

@@ -124,6 +124,7 @@ def profile_for(model: str) -> Profile:
         "name": re.sub(r"[^a-z0-9._-]+", "-", found.name.lower()).strip("-._")[:64] or "model",
         "title": f"{found.name}, a plain decoder",
         "adapter": "decoder",
+        "adapter_options": {"family": config.model_type} if config.model_type in _FORMS else {},
         "frame": {"period": "80ms", "sample_rate": 16_000},
         "tokens": {"into": 1, "out": {"listening": 1, "speaking": 1}},
         "shape": shape.model_dump(),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.profile import Profile
 from metronome_cli.config.settings import Settings
 from metronome_cli.errors import UsageError
 from metronome_cli.run.capacity import CapacityPlan
@@ -30,7 +31,7 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
         max_sessions=settings["max_sessions"],
         device=settings["device"],
         window=_bounded(settings),
-        weights=None if settings["weights"] == "random" else Path(settings["weights"]),
+        weights=_weights(settings),
         compare=settings["compare_policies"],
         guard=settings["guard"] == "memory",
         offered=settings["offered"],
@@ -39,6 +40,22 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
         argv=tuple(sys.argv[1:]),
         settings=settings.as_dict(),
     )
+
+
+def profile_of_model(model: str) -> Profile:
+    """A profile of any decoder, for `resolve`. Raises UsageError where there is none."""
+    from metronome_cli.models.plain_decoder import profile_for
+
+    return profile_for(model)
+
+
+def _weights(settings: Settings) -> Path | None:
+    """A checkpoint, or None for random weights; a model brings its own unless others are asked for."""
+    if settings["model"] is not None and not settings.given("weights"):
+        from metronome_cli.models.model_files import find
+
+        return find(settings["model"]).path
+    return None if settings["weights"] == "random" else Path(settings["weights"])
 
 
 def _check(settings: Settings) -> None:
@@ -66,5 +83,7 @@ def _bounded(settings: Settings) -> PolicySpec | None:
     """The bounded policy that comparisons use: the one asked for, else the profile's own."""
     if settings.profile.policy_spec.kind != "unbounded":
         return settings.profile.policy_spec
+    if settings["model"] is not None:
+        return None
     own = load_profile(settings["profile"]).policy_spec
     return None if own.kind == "unbounded" else own
