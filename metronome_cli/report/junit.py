@@ -1,8 +1,9 @@
 """A report as JUnit XML, as CI systems read it: one suite a command, one case an objective.
 
-An objective that failed is a failure; one that is inconclusive is an error, since a gate must not pass on no
-evidence; a run that failed or was stopped adds an error of its own. A command that judges nothing is one case,
-passed. All objectives of a run are measured together, so its duration is shared evenly among the cases.
+An objective that failed is a failure; one that is inconclusive is an error, since a gate must not pass on
+no evidence; a run that failed or was stopped adds an error of its own. A command that judges nothing is
+one case, passed. All objectives of a run are measured together, so its duration is shared evenly among
+the cases.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Makes a report of `events.jsonl` after a run that could not write its own.
 
-Events say all that is needed: `run` (conditions), `audio`, `window` (a timeline point and its phase),
-`control`, `point` (a judged point), `arm`, `collapse`, `trials`, and `report` (the run's own final
-report, taken as it is). A torn last line is what a kill leaves and is passed over; any other malformed
-line is an error. A phase that was never judged becomes a point of its own, inconclusive, with the windows
-that were kept. A rebuilt search never passes: what it confirmed is reported, and that it did not end.
+Events say all that is needed: `run` (conditions), `engine` (what ran), `audio`, `window` (a timeline
+point and its phase), `control`, `point` (a judged point), `arm`, `collapse`, `trials`, and `report` (the
+run's own final report, taken as it is). A torn last line is what a kill leaves and is passed over; any
+other malformed line is an error. A phase that was never judged becomes a point of its own, inconclusive,
+with the windows that were kept. A rebuilt search never passes: what it confirmed is reported, and that it
+did not end.
 """
 
 from __future__ import annotations
@@ -127,6 +128,7 @@ class Story:
 
     conditions: dict[str, Any] | None = None
     final: Report | None = None
+    engine: dict[str, Any] = field(default_factory=dict)
     audio: AudioReport = field(default_factory=AudioReport)
     points: list[Point] = field(default_factory=list)
     arms: list[Arm] = field(default_factory=list)
@@ -144,13 +146,17 @@ class Story:
         takers = {
             "run": self._take_run, "audio": self._take_audio, "phase": self._take_phase,
             "window": self._take_window, "point": self._take_point, "collapse": self._take_collapse,
-            "arm": self._take_arm, "trials": self._take_trials, "report": self._take_report,
+            "arm": self._take_arm, "trials": self._take_trials, "engine": self._take_engine,
+            "report": self._take_report,
         }  # fmt: skip
         if kind in takers:
             takers[kind](data)
 
     def _take_run(self, data: dict[str, Any]) -> None:
         self.conditions = {key: data[key] for key in CONDITIONS if key in data}
+
+    def _take_engine(self, data: dict[str, Any]) -> None:
+        self.engine = data
 
     def _take_audio(self, data: dict[str, Any]) -> None:
         self.audio = _of(AudioReport, data)
@@ -193,7 +199,9 @@ class Story:
         return _of(
             Report,
             {
+                "weights": self.engine.get("weights"),
                 **self.conditions,
+                "engine": self.engine,
                 "status": "interrupted",
                 "verdict": verdict,
                 "exit_code": int(exit_code_for("interrupted", verdict)),

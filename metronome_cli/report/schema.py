@@ -55,14 +55,15 @@ def reference() -> str:
 _INTRODUCTION = """# The report
 
 Every command that measures or forecasts writes one report: `--json` prints it, `--output DIR` keeps it as
-`report.json`. It is strict JSON, `null` where there is no data, times in UTC with `Z`. Its JSON Schema ships
-with the package as `metronome_cli/report/report.schema.json`; under one schema name fields may be added, never
-renamed or removed. `metronome report DIR` prints, converts, or rebuilds it.
+`report.json`. It is strict JSON, `null` where there is no data, times in UTC with `Z`. Its JSON Schema
+ships with the package as `metronome_cli/report/report.schema.json`; under one schema name fields may be
+added, never renamed or removed. `metronome report DIR` prints, converts, or rebuilds it.
 
-Beside it, `events.jsonl` grows while the run goes on: a first line with `"schema": "metronome.events/1"`, then
-one object a line with `t` (seconds since the file was opened), `kind` and `data`. Kinds are `run` (conditions),
-`audio`, `phase`, `window` (a TimelinePoint and its `phase`), `control`, `point` (a Point), `arm`, `trials`,
-`collapse`, `notice`, and `report` (the final report). After a kill they are enough to rebuild the report.
+Beside it, `events.jsonl` grows while the run goes on: a first line with `"schema": "metronome.events/1"`,
+then one object a line with `t` (seconds since the file was opened), `kind` and `data`. Kinds are `run`
+(conditions), `engine`, `audio`, `phase`, `window` (a TimelinePoint and its `phase`), `control`, `point`
+(a Point), `arm`, `trials`, `collapse`, `notice`, and `report` (the final report). After a kill they are
+enough to rebuild the report.
 
 This page is made from the model: `python -m metronome_cli.report.schema`."""
 

@@ -32,7 +32,7 @@ def tables(report: Report) -> list[Table]:
     """Every table that the report has something for."""
     found = [
         objectives(report), points(report), arms(report), trials(report), forecast(report), hazards(report),
-        memory(report), gpus(report), fleet(report),
+        memory(report), assumptions(report), gaps(report), gpus(report), fleet(report),
     ]  # fmt: skip
     return [_without_empty_columns(table) for table in found if table.rows]
 
@@ -134,9 +134,16 @@ def _forecast(report: Report) -> Iterator[list[str]]:
     given = report.forecast
     if given is None:
         return
-    yield ["pool full", span_of(given.t_sat_s)]
-    yield ["probability within the session length", percent(given.collapse_probability)]
-    yield ["stops it first", given.binding]
+    known = given.saturates is not None or given.t_sat_s.estimate is not None
+    yield ["pool full", span_of(given.t_sat_s) if known else "not known"]
+    if given.collapse_probability is not None:
+        yield ["probability within the session length", percent(given.collapse_probability)]
+    if known:
+        yield ["stops it first", given.binding]
+    if given.reason:
+        yield ["why", given.reason]
+    if given.served_share is not None:
+        yield ["frames served of those offered", percent(given.served_share)]
     if given.observed_t_sat_s is not None:
         yield ["pool full, as seen in the trace", duration(given.observed_t_sat_s)]
     if given.remaining_s is not None:
@@ -146,6 +153,9 @@ def _forecast(report: Report) -> Iterator[list[str]]:
         yield ["most sessions that hold", number(given.max_sessions) + sure]
     if given.safe_window is not None:
         yield ["largest safe window", f"{number(given.safe_window)} tokens"]
+    if given.implied is not None and given.implied.pool_bytes is not None:
+        seen = f"{duration(given.implied.t_sat_s)} with {number(given.implied.sessions)} sessions"
+        yield [f"pool implied by {seen}", format_size(given.implied.pool_bytes)]
 
 
 def hazards(report: Report) -> Table:
@@ -165,6 +175,18 @@ def memory(report: Report) -> Table:
     found = report.forecast.memory if report.forecast else []
     rows = [[m.what, ("-" if m.bytes < 0 else "") + format_size(abs(m.bytes)), m.how] for m in found]
     return Table("From memory to the pool", columns, rows)
+
+
+def assumptions(report: Report) -> Table:
+    """What the forecast takes for granted."""
+    found = report.forecast.assumptions if report.forecast else []
+    return Table("Taken for granted", [Column("", text=True)], [[line] for line in found])
+
+
+def gaps(report: Report) -> Table:
+    """What was missing or odd about the samples."""
+    found = report.forecast.gaps if report.forecast else []
+    return Table("About the samples", [Column("", text=True)], [[line] for line in found])
 
 
 def gpus(report: Report) -> Table:

@@ -19,9 +19,15 @@ def report_json(report: Report) -> str:
     return dumps(report.model_dump(mode="json", by_alias=True), indent=2)
 
 
-def write_report(report: Report, directory: Path) -> Path:
-    """`report.json` in a directory, made if need be; its path. Raises MetronomeError where the disk refuses."""
-    return write_text(directory / REPORT_FILE, report_json(report) + "\n")
+def write_report(report: Report, directory: Path) -> list[Path]:
+    """`report.json`, then `report.html`, in a directory that is made if need be; the files written.
+
+    Raises MetronomeError where the disk refuses; a page that fails leaves the JSON in place.
+    """
+    from metronome_cli.report.html import write_html
+
+    json_file = write_text(directory / REPORT_FILE, report_json(report) + "\n")
+    return [json_file, write_html(report, directory / HTML_FILE)]
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -64,9 +64,10 @@ def test_bytes_are_json_or_refused(data):
 @pytest.mark.parametrize("name", every_report())
 def test_a_report_survives_the_round_trip_and_fits_the_schema(name, tmp_path):
     given_report = every_report()[name]
-    file = write_report(given_report, tmp_path / "run")
+    file, page = write_report(given_report, tmp_path / "run")
     assert load_report(file) == given_report
     assert load_report(tmp_path / "run") == given_report
+    assert page.read_text().startswith("<!doctype html>")
     VALIDATOR.validate(json.loads(file.read_text()))
 
 
