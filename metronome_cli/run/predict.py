@@ -221,17 +221,15 @@ def _load_assumptions(plan: ProfilePlan) -> list[str]:
         if plan.over_s
         else "together, phases spread over one period"
     )
-    found = [
+    return [
         f"frame of {format_duration(profile.frame.period_s)}: {tokens.into:g} positions in, {out}; "
         f"{mean:.3g} a second on average",
         _turns(profile),
         f"policy {profile.policy}; {profile.head_tokens} positions of prompt a session",
         f"sessions start {starts} and stay to the end",
         "every frame is served when it is due; a server that falls behind fills later",
+        *plan.notes,
     ]
-    if profile.unverified:
-        found.append(f"second-hand figures in this profile: {'; '.join(profile.unverified)}")
-    return found + list(plan.notes)
 
 
 def _turns(profile: Profile) -> str:
@@ -273,4 +271,6 @@ def _span(answer: Outlook) -> str:
     assert t.estimate is not None
     low = "?" if t.low is None else f"{t.low:.4g}"
     high = "never" if t.high is None else f"{t.high:.4g}"
+    if low == high:
+        return f"{t.estimate:.4g} s"
     return f"{t.estimate:.4g} s (90 % interval {low} to {high} s)"
