@@ -1,0 +1,118 @@
+"""`metronome predict` as it is called: flags, exit codes, what goes to stdout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from metronome_cli.cli import run
+from metronome_cli.run.predict_options import BELONG, READERS, read_options
+from tests.forecast.test_memory import QWEN3
+
+BASE = ["predict", "--profile", "default"]
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("METRONOME_SESSIONS", raising=False)
+
+
+def test_json_is_the_report_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*BASE, "--policy", "unbounded", "--sessions", "16", "--session-length", "2m", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    forecast = report["forecast"]
+    assert forecast["t_sat_s"]["low"] < forecast["t_sat_s"]["estimate"] < forecast["t_sat_s"]["high"]
+    assert forecast["collapse_probability"] == 1.0
+    assert forecast["binding"] == "pool"
+    assert forecast["max_sessions"] > 0
+    assert forecast["safe_window"] > 0
+    assert report["command"] == "predict"
+
+
+def test_the_published_case_from_its_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "predict",
+        "--profile",
+        "qwen3-omni-30b",
+        "--sessions",
+        "128",
+        "--session-length",
+        "5m",
+        "--json",
+    ]
+    assert run(arguments) == 0
+    estimate = json.loads(capsys.readouterr().out)["forecast"]["t_sat_s"]["estimate"]
+    assert 130 < estimate < 165
+
+
+def test_text_names_the_answer_and_its_grounds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*BASE, "--policy", "unbounded", "--sessions", "16"]) == 0
+    text = capsys.readouterr().out
+    for part in ("16 sessions fill the pool at", "90 % interval", "Taken for granted", "2,625 blocks of 16"):
+        assert part in text
+
+
+@pytest.mark.parametrize(("within", "code"), [("10s", 0), ("5m", 3)])
+def test_fail_within_is_the_exit_code(within: str, code: int) -> None:
+    assert run([*BASE, "--policy", "unbounded", "--sessions", "16", "--fail-within", within]) == code
+
+
+def test_a_checkpoint_with_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3))
+    load = ["--tokens-per-second", "27", "--sessions", "64", "--session-length", "5m"]
+    assert run(["predict", "--model", str(tmp_path), "--memory", "80GiB", *load]) == 0
+    text = capsys.readouterr().out
+    for part in ("From memory to the pool", "weights", "activations", "144 KiB a position"):
+        assert part in text
+
+
+def test_a_fleet_and_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    load = ["--arrivals", "2.5/s", "--mean-call", "4m", "--block", "1%"]
+    assert run(["predict", "--fleet", *load, "--sessions-per-gpu", "100"]) == 0
+    assert "7 GPUs of 100 sessions" in capsys.readouterr().out
+    assert run(["predict", "--profile", "moshi", "--gpu", "h100,rtx-4090"]) == 0
+    assert "Estimates, not measured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "how many sessions?"),
+        (["--sessions", "4", "--pool", "1GiB", "--memory", "8GiB"], "--pool and --memory contradict"),
+        (["--sessions", "4", "--every", "1s"], "--every is for --scrape"),
+        (["--scrape", "x", "--trace", "y"], "two questions"),
+        (["--sessions", "4", "--start-over", "3"], "--start-over"),
+        (["--fleet", "--arrivals", "2.5", "--mean-call", "4m", "--sessions-per-gpu", "1"], "--arrivals"),
+        (["--sessions", "4", "--confidence", "120%"], "--confidence"),
+        (["--gpu", "h10000"], "is not a known GPU"),
+        (["--trace", "/does/not/exist.csv"], "exist.csv"),
+        (["--model", "/does/not/exist", "--tokens-per-second", "27", "--sessions", "4"], "no such file"),
+        (
+            ["--model", "/does/not/exist", "--sessions", "4", "--tokens-per-second", "x"],
+            "--tokens-per-second",
+        ),
+    ],
+)
+def test_mistakes_are_usage_errors(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["predict", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert message in " ".join(captured.err.split())
+    assert captured.out == ""
+
+
+def test_a_config_without_a_load_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3))
+    assert run(["predict", "--model", str(tmp_path), "--memory", "80GiB", "--sessions", "4"]) == 2
+    assert "--tokens-per-second" in capsys.readouterr().err
+
+
+def test_every_flag_that_belongs_to_a_source_is_read_somewhere() -> None:
+    for owner, keys in BELONG.items():
+        assert owner in READERS
+        assert set(keys) <= set(READERS)
+    assert read_options({"fleet": True, "block": "2%"})["block"] == 0.02
