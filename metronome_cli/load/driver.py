@@ -1,7 +1,8 @@
 """Drives a target on the beat.
 
 Batching `continuous`: a step starts as soon as a frame is due and takes every due frame, earliest deadline first,
-up to the maximum batch. `tick`: one batch a period, taken at multiples of the period, as in the paper.
+up to the maximum batch. `tick`: one batch a period, taken at its multiples, as in the paper; the population is
+aligned to them, so that no frame waits for its tick.
 
 A frame's latency runs from its planned due time to the end of the step that answered it. The driver's own
 lateness is the time between the instant a step could have begun (its first frame due, the step before it done)

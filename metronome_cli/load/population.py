@@ -24,10 +24,19 @@ class StreamSource(Protocol):
 
 
 class Population:
-    """Open sessions, ordered by the due time of their next frame (earliest deadline first)."""
+    """Open sessions, ordered by the due time of their next frame (earliest deadline first).
+
+    Their frames are staggered over the period, or, `aligned`, all due at its multiples.
+    """
 
     def __init__(
-        self, target: Target, profile: Profile, streams: StreamSource, turns: Callable[[int], Turns]
+        self,
+        target: Target,
+        profile: Profile,
+        streams: StreamSource,
+        turns: Callable[[int], Turns],
+        *,
+        aligned: bool = False,
     ) -> None:
         self.target = target
         self.profile = profile
@@ -35,6 +44,7 @@ class Population:
         self.refused = 0
         self._streams = streams
         self._turns = turns
+        self._aligned = aligned
         self._sessions: dict[int, Session] = {}  # by index, in order of opening
         self._queue: list[tuple[float, int]] = []  # (due, index)
         self._next_index = 0
@@ -50,7 +60,7 @@ class Population:
         session = Session(
             index=index,
             slot=slot,
-            start_s=now_s + self._streams.phase_s(index),
+            start_s=self._start_s(now_s, index),
             period_s=self.profile.frame.period_s,
             age_s=age_s,
             end_s=now_s + lifetime_s,
@@ -60,6 +70,13 @@ class Population:
         self._sessions[index] = session
         heapq.heappush(self._queue, (session.due_s, index))
         return session
+
+    def _start_s(self, now_s: float, index: int) -> float:
+        """Staggered: at the session's own phase. Aligned: at the next multiple of the period."""
+        if self._aligned:
+            period_s = self.profile.frame.period_s
+            return math.ceil(now_s / period_s - 1e-9) * period_s
+        return now_s + self._streams.phase_s(index)
 
     def close(self, session: Session, reason: EndReason) -> None:
         """End one session and give its seat back."""

@@ -70,7 +70,9 @@ class Lab:
         def turn_plan(index: int) -> TurnPlan:
             return TurnPlan(turns.speaking_share, turns.turn, seed=self.seed * 1_000_003 + index)
 
-        population = Population(target, self.profile, self.streams, turn_plan)
+        population = Population(
+            target, self.profile, self.streams, turn_plan, aligned=self.batching == "tick"
+        )
         return Driver(
             population, make_clock(self.clock), self.ledger(), batching=self.batching, stopped=self.stop
         )
