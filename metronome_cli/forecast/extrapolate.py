@@ -84,7 +84,7 @@ def extrapolate(trace: Trace) -> Extrapolation:
     settled = trace.t_s >= trace.t_s[0] + SETTLE * trace.span_s if len(trace) else np.zeros(0, dtype=bool)
     fitted = Trace(trace.t_s[settled], trace.occupancy[settled])
     if len(fitted) < FEWEST or fitted.span_s <= 0:
-        return Extrapolation(None, f"{len(fitted)} samples are too few; at least {FEWEST} are needed")
+        return Extrapolation(None, f"{len(trace)} of at least {FEWEST + 1} samples")
     slope = fit(fitted)
     early, late = _halves(fitted)
     change, chance = late.per_s - early.per_s, _T99 * math.hypot(early.doubt, late.doubt)

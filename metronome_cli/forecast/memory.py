@@ -105,7 +105,7 @@ class MemoryPlan:
             Line(
                 "reserve",
                 -round(self.memory * (1 - self.share)),
-                f"{1 - self.share:.0%} left to driver and allocator",
+                f"{100 * (1 - self.share):.0f} % left to driver and allocator",
             ),
             Line("weights", -self.weights.size, self.weights.how),
             Line(

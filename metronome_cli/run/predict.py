@@ -28,6 +28,7 @@ from metronome_cli.forecast.outlook import (
     outlook,
 )
 from metronome_cli.report.model import Forecast, HazardForecast, Implied, Interval, MemoryLine, Report
+from metronome_cli.report.words import percent
 from metronome_cli.run.predict_report import Draft, interval
 
 
@@ -207,7 +208,7 @@ def assumptions(plan: ProfilePlan, question: Question) -> list[str]:
         f"pool: {blocks:,} blocks of {block_tokens} positions at {format_size(per_token)} a position, "
         f"{format_size(blocks * block_tokens * per_token)}"
     )
-    taken = f"{plan.occupied:.1%} of the pool is taken from the start and stays so"
+    taken = f"{percent(plan.occupied)} of the pool is taken from the start and stays so"
     return [pool, *([taken] if plan.occupied else []), *_load_assumptions(plan)]
 
 
@@ -236,9 +237,7 @@ def _turns(profile: Profile) -> str:
     share, turn = profile.turns.speaking_share, format_duration(profile.turns.turn)
     if not 0 < share < 1:
         return f"turns: the model {'always' if share else 'never'} speaks"
-    return (
-        f"turns: the model speaks {share:.0%} of the time, {turn} at a time on average, lengths exponential"
-    )
+    return f"turns: the model speaks {percent(share)} of the time, {turn} at a time on average, lengths exponential"
 
 
 def _sentence(plan: ProfilePlan, answer: Outlook) -> str:
@@ -254,7 +253,9 @@ def _sentence(plan: ProfilePlan, answer: Outlook) -> str:
         text = f"{who} {ends} at {_span(answer)}; "
         text += f"a session of {length} sees it with probability {answer.probability:.2g}."
     if answer.max_sessions is not None:
-        text += f" Safe for {length}: {_sessions(answer.max_sessions)} ({plan.confidence:.0%} confidence)"
+        text += (
+            f" Safe for {length}: {_sessions(answer.max_sessions)} ({percent(plan.confidence)} confidence)"
+        )
         text += f", then {answer.max_binding} binds." if answer.max_binding != "none" else "."
     if answer.t_sat.estimate is not None and answer.safe_window is not None:
         text += f" A window of {answer.safe_window:,} positions makes {who} safe."

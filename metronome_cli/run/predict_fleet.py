@@ -26,6 +26,7 @@ from metronome_cli.forecast.steptime import (
 )
 from metronome_cli.report.model import FleetPlan, FleetSize, GpuEstimate, Interval, Report
 from metronome_cli.report.read import load_report
+from metronome_cli.report.words import percent
 from metronome_cli.run.predict_report import Draft
 
 SHOWN_STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -75,7 +76,7 @@ def predict_fleet(question: FleetQuestion) -> Report:
     fleet = Fleet(_demand(question), per_gpu, question.block, question.headroom, question.gpus_per_node)
     if fleet.seats_per_gpu < 1:
         raise UsageError(
-            f"a GPU seats no session ({per_gpu} with a headroom of {question.headroom:.0%})",
+            f"a GPU seats no session ({per_gpu} with a headroom of {percent(question.headroom)})",
             hint="less --headroom, or another card",
         )
     plan = _plan(question, fleet, source)

@@ -288,7 +288,7 @@ class _Vigil:
 
 def countdown(sight: Sight, reading: Reading | None) -> str:
     """One line: occupancy, how fast it fills, when it is full, who waits."""
-    level = "unknown" if sight.occupancy is None else f"{sight.occupancy:.1%}".replace("%", " %")
+    level = "unknown" if sight.occupancy is None else f"{sight.occupancy * 100:.1f} %"
     parts = [f"pool {level}"]
     outlook = sight.outlook
     if sight.collapsed:
@@ -301,7 +301,9 @@ def countdown(sight: Sight, reading: Reading | None) -> str:
         assert outlook.rate_per_s is not None
         low, high = (None if t is None else max(0.0, t - sight.t_s) for t in (outlook.low_s, outlook.high_s))
         span = f"{_short(low)} to {_short(high)}"
-        parts.append(f"full in {_short(sight.remaining_s)} ({span}), {outlook.rate_per_s:.2%} a second")
+        parts.append(
+            f"full in {_short(sight.remaining_s)} ({span}), {outlook.rate_per_s * 100:.2g} % a second"
+        )
     if reading is not None and reading.running is not None:
         parts.append(f"{reading.running:.0f} running, {reading.waiting or 0:.0f} waiting")
     if sight.delivered_per_s is not None:

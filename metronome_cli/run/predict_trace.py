@@ -11,6 +11,7 @@ from metronome_cli.errors import UsageError, Verdict
 from metronome_cli.forecast.extrapolate import Extrapolation, extrapolate
 from metronome_cli.forecast.trace import Trace
 from metronome_cli.report.model import Forecast, Interval, Report
+from metronome_cli.report.words import percent
 from metronome_cli.run.predict_report import Draft
 from metronome_cli.run.traces import Recording, read_recording
 
@@ -120,9 +121,13 @@ def _sentence(forecast: Forecast) -> str:
         text += f" Fitted up to {forecast.fitted_until_s:.4g} s."
     if forecast.observed_t_sat_s is not None:
         text += f" The trace itself is full at {forecast.observed_t_sat_s:.4g} s"
-        text += f", {t.estimate / forecast.observed_t_sat_s - 1:+.1%} off." if t.estimate is not None else "."
+        text += (
+            f", {100 * (t.estimate / forecast.observed_t_sat_s - 1):+.1f} % off."
+            if t.estimate is not None
+            else "."
+        )
     if forecast.served_share is not None and forecast.served_share < 0.99:
-        text += f" Only {forecast.served_share:.0%} of the frames offered were served."
+        text += f" Only {percent(forecast.served_share)} of the frames offered were served."
     if forecast.session_length_s is not None and t.estimate is not None:
         sooner = t.estimate < forecast.session_length_s
         text += f" That is {'before' if sooner else 'after'} {format_duration(forecast.session_length_s)}."

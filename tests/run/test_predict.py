@@ -40,7 +40,7 @@ def test_the_report_holds_the_answer_and_survives_json() -> None:
 
 def test_every_assumption_is_listed() -> None:
     said = " ".join(ask(over_s=30.0, occupied=0.1).forecast.assumptions)  # type: ignore[union-attr]
-    for figure in ("2,000 blocks of 16", "14 positions in", "25 speaking", "50%", "8 s", "30 s", "10.0%"):
+    for figure in ("2,000 blocks of 16", "14 positions in", "25 speaking", "50 %", "8 s", "30 s", "10 %"):
         assert figure in said, figure
 
 

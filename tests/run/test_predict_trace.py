@@ -103,7 +103,7 @@ def test_frames_that_were_not_served_are_said(tmp_path: Path) -> None:
     report = predict_trace(TracePlan(path))
     assert report.forecast is not None
     assert report.forecast.served_share == pytest.approx(0.8, abs=0.02)
-    assert "Only 80% of the frames offered were served" in report.answer
+    assert "Only 80 % of the frames offered were served" in report.answer
 
 
 def test_a_flat_trace_does_not_saturate(tmp_path: Path) -> None:
