@@ -123,7 +123,7 @@ class MoshiModel:
 
     @torch.inference_mode()
     def reply(self, stack: Stack, slots: Sequence[int], heard: Tensor, timer: StageTimer) -> Reply:
-        """The frame between the codec's halves: the user's codes [batch, heard] in, the model's tokens out."""
+        """The frame between the codec's halves: the user's codes [batch, heard] in, tokens out."""
         network = self._network
         with timer("prefill"):
             step = self._streams.begin(slots, heard)
