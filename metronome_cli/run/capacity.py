@@ -238,9 +238,7 @@ class CapacityRun:
         """One N. A cache that grows is lived through from birth; a bounded one is met at every age."""
         plan = self.plan
         if plan.soak or plan.profile.policy_spec.kind in ("unbounded", "recycle"):
-            return PointPlan(
-                sessions, "single", ages="start", length_s=plan.length_s, settle_early=not plan.soak
-            )
+            return PointPlan(sessions, "single", ages="start", length_s=plan.length_s, settle_early=False)
         return PointPlan(sessions, "single", max_steps=plan.confirm_steps)
 
     # -- the report ---------------------------------------------------------------------------------------------

@@ -36,7 +36,9 @@ class Snapshot:
     steps: int
     occupancy: float | None
     stages_ms: dict[str, float] = field(default_factory=dict)  # mean per step over the last window
-    recent: Sequence[tuple[float, FrameKind]] = ()  # worst latency (ms) and kind of the last steps, oldest first
+    recent: Sequence[
+        tuple[float, FrameKind]
+    ] = ()  # worst latency (ms) and kind of the last steps, oldest first
     verdict: str | None = None  # the verdict so far, one short sentence
     random_weights: bool = True
 

@@ -93,7 +93,7 @@ class PointRun:
 
     def _over(self) -> bool:
         total, plan = self.driver.ledger.total, self.plan
-        if not len(self.driver.population) or self.driver.lost_beat:
+        if not len(self.driver.population) or (plan.settle_early and self.driver.lost_beat):
             return True
         if self.driver.pool_full_s is not None:
             return self._seen_enough_of_a_full_pool()
