@@ -38,6 +38,14 @@ COMMANDS: dict[str, Entry] = {
     "predict": Entry(
         "metronome_cli.cli.predict", "predict", "When memory runs out, how surely, and what would be safe."
     ),
+    "report": Entry(
+        "metronome_cli.cli.report", "report", "Print a run's report, convert it, or rebuild it after a kill."
+    ),
+    "compare": Entry(
+        "metronome_cli.cli.compare",
+        "compare",
+        "What changed between two runs, and whether it is too much worse.",
+    ),
     "profiles": Entry("metronome_cli.cli.profiles", "profiles", "The models that are known, and your own."),
 }
 

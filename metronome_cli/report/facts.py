@@ -158,3 +158,18 @@ def failing_point(report: Report) -> Point | None:
         return None
     failed = [p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"]
     return max(failed, key=lambda point: point.role != "screen", default=None)
+
+
+def setting(settings: Mapping[str, Any], key: str) -> Any:
+    """A setting's value, with or without a note of who gave it."""
+    value = settings.get(key)
+    return value.get("value") if isinstance(value, Mapping) and "value" in value else value
+
+
+def settings_of(report: Report) -> dict[str, str]:
+    """Every setting as text, and who gave it."""
+    found = {}
+    for key, value in report.settings.items():
+        origin = value.get("from") if isinstance(value, Mapping) else None
+        found[key] = _plain(setting(report.settings, key)) + (f" (from {origin})" if origin else "")
+    return found

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from metronome_cli.report.facts import conditions, flat, notes
+from metronome_cli.report.facts import conditions, flat, notes, settings_of
 from metronome_cli.report.model import Report
 from metronome_cli.report.tables import Table, tables
 from metronome_cli.report.write import write_text
@@ -125,7 +125,7 @@ def _settings(report: Report) -> Iterable[str]:
     gains = report.capacity.gains if report.capacity else {}
     sections: Sequence[tuple[str, Mapping[str, Any] | None]] = (
         ("Probe", report.probe),
-        ("Settings", {"argv": " ".join(report.argv), **report.settings}),
+        ("Settings", {"argv": " ".join(report.argv), **settings_of(report)}),
         ("Controller's gains", gains),
         ("Profile", report.profile),
         ("Engine", report.engine),

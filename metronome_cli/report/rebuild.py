@@ -21,6 +21,7 @@ from metronome_cli.config.policy import PolicySpec
 from metronome_cli.config.quantities import format_duration
 from metronome_cli.errors import UsageError, Verdict, exit_code_for
 from metronome_cli.report.events import EVENTS_FILE, EVENTS_SCHEMA
+from metronome_cli.report.facts import setting
 from metronome_cli.report.model import (
     Arm,
     AudioReport,
@@ -250,13 +251,13 @@ class Story:
         first = min(failed, key=lambda point: point.sessions, default=None)
         settings = (self.conditions or {}).get("settings", {})
         profile = (self.conditions or {}).get("profile") or {}
-        length = settings.get("session_length_s", profile.get("session_length", 0.0))
+        length = setting(settings, "session_length") or profile.get("session_length", 0.0)
         return Capacity(
             safe_sessions=confirmed(self.points),
             first_failing=first.sessions if first else None,
             binding=first.binding if first else "none",
             session_length_s=float(length),
-            method="single" if self._single() else str(settings.get("method", "ramp")),
+            method="single" if self._single() else str(setting(settings, "method") or "ramp"),
             ramp=self.ramp,
             points=points,
         )

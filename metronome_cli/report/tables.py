@@ -34,10 +34,10 @@ def tables(report: Report) -> list[Table]:
         objectives(report), points(report), arms(report), trials(report), forecast(report), hazards(report),
         memory(report), assumptions(report), gaps(report), gpus(report), fleet(report),
     ]  # fmt: skip
-    return [_without_empty_columns(table) for table in found if table.rows]
+    return [without_empty_columns(table) for table in found if table.rows]
 
 
-def _without_empty_columns(table: Table) -> Table:
+def without_empty_columns(table: Table) -> Table:
     """A column that says nothing in any row is left out."""
     kept = [i for i in range(len(table.columns)) if any(row[i] not in ("", NO_DATA) for row in table.rows)]
     return Table(

@@ -52,7 +52,12 @@ PROFILE = {
     "unverified": [],
     "objectives": ["p99<80ms", "misses<1%", "empty<1%"],
 }
-SETTINGS = {"method": "ramp", "session_length_s": 600.0, "batching": "continuous", "max_sessions": 4096}
+SETTINGS = {
+    "method": {"value": "ramp", "from": "default"},
+    "session_length": {"value": 600.0, "from": "profile default"},
+    "batching": {"value": "continuous", "from": "default"},
+    "slo": {"value": ["p99<80ms"], "from": "flag --slo"},
+}
 
 
 def objective(text="p99<80ms", verdict="pass", measured=61.0, limit=80.0, unit="ms", **changes):

@@ -1,0 +1,64 @@
+"""`metronome compare`: two sides in, what changed out, the exit code of the gates."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = """A side is a report, a run's --output directory, or a directory of several runs of the same set-up:
+repeats show the noise. A base that is not there yet is no error.
+
+Exit codes: 0 no gate was reached, 3 one was, 4 the noise or missing data left one open.
+
+Examples:
+
+  metronome compare baseline/ run/ --fail 'p99:5%' --fail 'safe_sessions:-1'
+
+  metronome compare baseline/ runs/ --fail 'p99:3ms' --format markdown
+"""
+
+
+class Format(StrEnum):
+    """How the result is printed."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+def compare(
+    base: Annotated[Path, typer.Argument(help="Report or directory to compare with.")],
+    new: Annotated[Path, typer.Argument(help="Report or directory that is judged.")],
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(help="Fail at this change for the worse, METRIC:CHANGE; repeatable."),
+    ] = None,
+    allow_mismatch: Annotated[
+        bool, typer.Option("--allow-mismatch", help="Compare other machines, profiles or settings too.")
+    ] = False,
+    format_: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TEXT,
+) -> None:
+    """What changed between two runs, and whether it is worse than allowed."""
+    from metronome_cli.cli.console import write
+    from metronome_cli.report.compare import ComparePlan
+    from metronome_cli.report.compare import compare as run_compare
+    from metronome_cli.report.gates import Gate
+
+    gates = tuple(Gate.parse(text) for text in fail or ())
+    comparison = run_compare(ComparePlan(base, new, gates, allow_mismatch))
+    write(_rendered(comparison, format_))
+    raise typer.Exit(comparison.exit_code)
+
+
+def _rendered(comparison: object, format_: Format) -> str:
+    from metronome_cli.report.compare import Comparison
+    from metronome_cli.report.compare_text import render_compare_text, render_markdown
+    from metronome_cli.report.strict_json import dumps
+
+    assert isinstance(comparison, Comparison)
+    if format_ is Format.JSON:
+        return dumps(comparison.model_dump(mode="json", by_alias=True), indent=2)
+    return render_markdown(comparison) if format_ is Format.MARKDOWN else render_compare_text(comparison)
