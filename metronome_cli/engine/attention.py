@@ -34,7 +34,7 @@ class PagedAttention:
         self._blocks = [
             data[layer].view(2 * kv_heads * blocks, block_tokens * dim) for layer in range(layers)
         ]
-        self._scratch = data.new_empty(0)
+        self.scratch = data.new_empty(0)
 
     def write(self, layer: int, keys: Tensor, values: Tensor, plan: StepPlan) -> None:
         """keys, values: [B T, kv_heads, dim], rotated already."""
@@ -84,9 +84,9 @@ class PagedAttention:
         pool = self.pool
         width = pool.block_tokens * pool.head_dim
         size = plan.gather_rows.shape[0] * width
-        if self._scratch.numel() < size:
-            self._scratch = pool.data.new_empty(size)
-        out = self._scratch[:size].view(-1, width)
+        if self.scratch.numel() < size:
+            self.scratch = pool.data.new_empty(size)
+        out = self.scratch[:size].view(-1, width)
         torch.index_select(self._blocks[layer], 0, plan.gather_rows, out=out)
         keys, values = out.view(2, pool.kv_heads * plan.batch, -1, pool.head_dim).unbind(0)
         return keys, values

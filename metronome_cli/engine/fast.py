@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from metronome_cli.engine.attention import PagedAttention
+from metronome_cli.engine.graph import StepGraphs, bucket
 from metronome_cli.engine.plan import StepPlan
 from metronome_cli.engine.pool import BlockPool
 from metronome_cli.engine.rotary import rotate
 from metronome_cli.engine.weights import DecoderWeights, LayerWeights
+
+GRAPHED_TOKENS = 32  # a longer chunk keeps the device busy without a graph
 
 
 class FastLayers:
@@ -27,9 +32,19 @@ class FastLayers:
         self._norm_shape = (weights.hidden,)
         self._head_shape = (weights.head_dim,)
         self._split = (weights.heads, weights.kv_heads)
+        self._graphs: StepGraphs | None = None
+        self.bucket: Callable[[int], int] | None = None
+        if weights.device.type == "cuda" and not any(layer.mixture for layer in weights.layers):
+            self._graphs = StepGraphs(self._blocks, lambda: self.attention.scratch)
+            self.bucket = bucket
 
     def run(self, embeds: Tensor, plan: StepPlan) -> Tensor:
         """embeds: [B, T, hidden] -> final-normed hidden state of each row's last valid token, [B, hidden]."""
+        if self._graphs is not None and plan.tokens <= GRAPHED_TOKENS:
+            return self._graphs.run(embeds, plan)
+        return self._blocks(embeds, plan)
+
+    def _blocks(self, embeds: Tensor, plan: StepPlan) -> Tensor:
         x = embeds.reshape(plan.batch * plan.tokens, -1)
         final = len(self.weights.layers) - 1
         for index, layer in enumerate(self.weights.layers):

@@ -9,6 +9,7 @@ Angles are the module's own (float32 in `transformers`); the turn of rolling sin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -102,6 +103,7 @@ class GeneralLayers:
         scale = float(getattr(decoder.layers[0].self_attn, "scaling", pool.head_dim**-0.5))
         self.attention = PagedAttention(pool, config.num_attention_heads, scale)
         self.group = self.attention.group
+        self.bucket: Callable[[int], int] | None = None
         self._position_rows = 3 if "mrope_section" in (getattr(config, "rope_parameters", None) or {}) else 0
         decoder.set_attn_implementation(ATTENTION_NAME)
         decoder.eval()

@@ -7,7 +7,7 @@ V KV heads, G query heads a KV head.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,10 +66,20 @@ class StepPlan:
 
 
 class Planner:
-    """Makes plans for one decoder on one pool. `group`: query heads a KV head."""
+    """Makes plans for one decoder on one pool. `group`: query heads a KV head. `bucket`: sizes that batch and
+    blocks are padded up to, if they must be few."""
 
-    def __init__(self, pool: BlockPool, group: int, rotary: Rotary, reach: Reach) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        group: int,
+        rotary: Rotary,
+        reach: Reach,
+        *,
+        bucket: Callable[[int], int] | None = None,
+    ) -> None:
         self.pool = pool
+        self.bucket = bucket
         self.group = group
         self.rotary = rotary
         self.reach = reach
@@ -77,28 +87,20 @@ class Planner:
         self._hidden = np.float32(max(HIDDEN, torch.finfo(self._dtype).min / 2))
         self._head_rows = np.arange(2 * pool.kv_heads)[:, None] * (1 + pool.total)
 
-    def plan(
-        self,
-        tables: Sequence[BlockTable],
-        counts: Sequence[int],
-        tokens: int,
-        *,
-        batch: int | None = None,
-        blocks: int | None = None,
-    ) -> StepPlan:
-        """The plan of appending counts[b] <= tokens tokens to each table, padded to `batch` rows and `blocks`
-        blocks if given.
+    def plan(self, tables: Sequence[BlockTable], counts: Sequence[int], tokens: int) -> StepPlan:
+        """The plan of appending counts[b] <= tokens tokens to each table.
 
         Raises IndexError when a table holds no block for a token.
         """
-        rows = batch or len(tables)
+        rows = self.bucket(len(tables)) if self.bucket else len(tables)
         lengths, valid = np.zeros((2, rows), dtype=np.int64)
         lengths[: len(tables)] = [table.length for table in tables]
         valid[: len(tables)] = counts
         newest = lengths + valid - 1
         reached = [_reached(table, int(last)) for table, last in zip(tables, newest, strict=False)]
-        width = blocks or max(1, *(len(ids) for ids, _ in reached))
-        spans = self._spans(reached) if rows == len(tables) and blocks is None else None
+        width = max(1, *(len(ids) for ids, _ in reached))
+        width = self.bucket(width) if self.bucket else width
+        spans = None if self.bucket else self._spans(reached)
         if spans:
             reached = [_by_block(ids, starts) for ids, starts in reached]
         ids, starts = self._padded(reached, rows, width)

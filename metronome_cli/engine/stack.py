@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ class Layers(Protocol):
     native_window: int | None
     group: int  # query heads a KV head
     attention: PagedAttention
+    bucket: Callable[[int], int] | None  # sizes that it wants batch and blocks padded to
 
     def run(self, embeds: Tensor, plan: StepPlan) -> Tensor:
         """[B, T, hidden] -> the final-normed hidden state of each row's last valid token, [B, hidden]."""
@@ -65,7 +66,7 @@ class PagedStack:
         self.reach = Reach(
             self.policy.sinks, min(self.policy.window, native), rolling=sink_positions == "rolling"
         )
-        self._planner = Planner(pool, layers.group, layers.rotary, self.reach)
+        self._planner = Planner(pool, layers.group, layers.rotary, self.reach, bucket=layers.bucket)
         self.context = context
         self.hidden_size = layers.hidden_size
         self.device = pool.data.device
@@ -241,7 +242,9 @@ class PagedStack:
         for table, count in zip(tables, counts, strict=True):
             table.turn(count)
         plan = self._planner.plan(tables, counts, embeds.shape[1])
-        hidden = self.layers.run(embeds, plan)
+        if plan.batch > len(tables):
+            embeds = torch.cat((embeds, embeds.new_zeros(plan.batch - len(tables), *embeds.shape[1:])))
+        hidden = self.layers.run(embeds, plan)[: len(tables)]
         if not torch.isfinite(hidden).all():
             raise EngineError("a hidden state is not finite")
         for table, count in zip(tables, counts, strict=True):
