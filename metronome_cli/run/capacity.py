@@ -219,8 +219,7 @@ class CapacityRun:
             policies = list(dict.fromkeys([plan.profile.policy_spec, plan.bounded_policy()]))
             run_trials(lab, policies, plan.sessions, plan.trials, predicted_collapse, into=self.trials)
         elif plan.sessions is not None:
-            self.points.append(PointRun(lab, self._single(plan.sessions)).run())
-            self.observer.event("point", self.points[-1].model_dump(mode="json"))
+            PointRun(lab, self._single(plan.sessions)).run(into=self.points)
         else:
             self.search = Search(
                 lab, plan.gains, plan.method, soak=plan.soak, confirm_steps=plan.confirm_steps
@@ -311,11 +310,12 @@ class CapacityRun:
         return "inconclusive"
 
     def _verdict_of_arms(self) -> Verdict | None:
-        """A guarded arm must lose nobody; a comparison and a series of trials state counts, no verdict."""
-        guarded = [arm for arm in self.arms if arm.guard is not None]
-        if not guarded or self.stop():
-            return None if (self.arms or self.trials) and not self.stop() else "inconclusive"
-        return "fail" if any(arm.collapsed or arm.lost_sessions for arm in guarded) else "pass"
+        """The guarded arm alone must lose nobody; comparisons and trials state counts, no verdict."""
+        if self.stop() or not (self.arms or self.trials):
+            return "inconclusive"
+        if self.plan.compare or self.trials:
+            return None
+        return "fail" if any(arm.collapsed or arm.lost_sessions for arm in self.arms) else "pass"
 
     def _decisive(self) -> Point | None:
         """The point that the answer rests on: the confirmation at N*, or the last one judged."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from metronome_cli.errors import EngineError
 from metronome_cli.load.arrivals import Arrival, at_once, spread_ages
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.feeder import Feeder
@@ -54,17 +55,33 @@ class PointRun:
         self.collapse: Collapse | None = None
         self._silence: SilenceWatch | None = None
 
-    def run(self) -> Point:
+    def run(self, into: list[Point]) -> Point:
+        """The point, added to `into` as well; when the engine fails, with what was measured until then.
+
+        Raises EngineError after that.
+        """
+        failure: EngineError | None = None
+        try:
+            self._drive()
+        except EngineError as error:
+            failure = error
+        point = self._point(failure)
+        into.append(point)
+        self.lab.observer.event("point", point.model_dump(mode="json"))
+        if failure is not None:
+            raise failure
+        return point
+
+    def _drive(self) -> None:
         feeder = Feeder(self.driver, self._arrivals())
         feeder.seat_first()
+        self.refused = feeder.refused
         self._warm_up()
         self._silence = SilenceWatch(self.driver.ledger, self._patience_s())
         while not self.lab.stop() and not self._over():
             self.driver.run_until(self.driver.clock.now() + self.window_s)
             self.watch.close_window(self._done())
             self._look_for_collapse()
-        self.refused = feeder.refused
-        return self._point()
 
     def _arrivals(self) -> Sequence[Arrival]:
         length, count = self.lab.session_length_s, self.plan.sessions
@@ -141,7 +158,7 @@ class PointRun:
         evidence = Evidence(self.driver.ledger, self.driver.occupancy_max, self.driver.lost_beat)
         return [judge(objective, evidence, self.lab.confidence) for objective in self.lab.objectives]
 
-    def _point(self) -> Point:
+    def _point(self, failure: EngineError | None) -> Point:
         ledger, driver = self.driver.ledger, self.driver
         judgements = self._judgements()
         late = generator_late(ledger)
@@ -151,15 +168,19 @@ class PointRun:
             verdict, reason = "fail", self._memory_reason(ended_by)
         elif driver.lost_beat and not late:
             verdict, reason = "fail", f"{driver.lost_beat} sessions lost the beat"
-        if self.lab.stop() and verdict == "pass":
-            verdict, reason = "inconclusive", "interrupted"
+        if failure is not None:
+            verdict, reason, ended_by, binding = "fail", failure.message, "engine", "none"
+        elif self.lab.stop():
+            ended_by = "interrupted"
+            if verdict == "pass":
+                verdict, reason = "inconclusive", "interrupted"
         total = ledger.total
         return Point(
             sessions=self.plan.sessions,
             verdict=verdict,
             reason=reason,
             binding="none" if verdict == "pass" else binding,
-            ended_by="interrupted" if self.lab.stop() else ended_by,
+            ended_by=ended_by,
             role=self.plan.role,
             policy=self.lab.profile.policy,
             frames=total.frames,

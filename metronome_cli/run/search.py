@@ -87,6 +87,7 @@ class Search:
         controller = Aimd(gains, self.lab.deadline_ms)
         driver = self.lab.driver(self.ceiling)
         watch = Watch(self.lab, driver, "ramp", f"AIMD, target {gains.target:.0%} of the deadline")
+        self.ramp_timeline = watch.timeline
         healthy, sick = 0, None
         for window in range(RAMP_WINDOWS):
             room = self._seat(driver, min(int(controller.cap), self.ceiling))
@@ -109,7 +110,6 @@ class Search:
                 healthy = max(healthy, seated)
             if controller.decreases >= 2 or not room or seated >= self.ceiling or seated == 0:
                 break
-        self.ramp_timeline = watch.timeline
         if sick is not None:
             healthy = min(healthy, max(1, sick - 1))
         return max(1, healthy)
@@ -250,7 +250,4 @@ class Search:
             )
 
     def _run(self, plan: PointPlan) -> Point:
-        point = PointRun(self.lab, plan).run()
-        self.points.append(point)
-        self.lab.observer.event("point", point.model_dump(mode="json"))
-        return point
+        return PointRun(self.lab, plan).run(into=self.points)

@@ -39,17 +39,15 @@ def run_trials(
 
 
 def _series(lab: Lab, sessions: int, count: int, place: tuple[int, int]) -> list[Point]:
-    points = []
+    points: list[Point] = []
     for trial in range(count):
         if lab.stop():
             break
         done = (place[0] + trial / count) / place[1], (place[0] + (trial + 1) / count) / place[1]
         seeded = replace(lab, seed=lab.seed + trial, progress=done)
         plan = PointPlan(sessions, "trial", ages="start", length_s=lab.session_length_s)
-        point = PointRun(seeded, plan).run()
-        if not lab.stop():
-            points.append(point)
-    return points
+        PointRun(seeded, plan).run(into=points)
+    return points[:-1] if lab.stop() else points
 
 
 def _counted(

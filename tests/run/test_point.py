@@ -9,7 +9,7 @@ GROWING = {"policy": "unbounded", "blocks": 400}
 
 
 def run(step_s, plan, **kwargs):
-    return PointRun(lab_on(step_s, **kwargs), plan).run()
+    return PointRun(lab_on(step_s, **kwargs), plan).run(into=[])
 
 
 def test_a_light_load_passes_with_the_steps_that_p99_needs():
@@ -72,7 +72,7 @@ def test_sessions_without_room_are_refused_and_that_fails():
 def test_interrupted_is_never_a_pass():
     lab = lab_on(always(0.004))
     lab.stop.request(2)
-    point = PointRun(lab, PointPlan(4, "confirm", max_steps=1000)).run()
+    point = PointRun(lab, PointPlan(4, "confirm", max_steps=1000)).run(into=[])
     assert point.verdict == "inconclusive"
     assert point.ended_by == "interrupted"
     assert point.latency_ms.p99 is None
