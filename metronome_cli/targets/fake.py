@@ -14,7 +14,7 @@ from metronome_cli.engine.types import FrameInput, FrameOutcome, PoolState, Slot
 
 
 class FakeTarget:
-    """Step time = `step_s(sessions served)`, nothing when all wait; each session holds blocks as its policy says; exhaustion is `stall`."""
+    """Step time = `step_s(sessions served)`, nothing when all wait; exhaustion is `stall`."""
 
     def __init__(
         self,
