@@ -26,7 +26,7 @@ from metronome_cli.report.model import Part, Report
 from metronome_cli.report.noise import interval
 from metronome_cli.report.read import REPORT_FILE
 from metronome_cli.report.rebuild import load_run
-from metronome_cli.report.words import duration, measured
+from metronome_cli.report.words import duration, measured, plural
 
 COMPARE_SCHEMA: Literal["metronome.compare/1"] = "metronome.compare/1"
 
@@ -229,7 +229,7 @@ def _notes(base: Sequence[Report], new: Sequence[Report], sessions: int | None) 
                 "run both with the same --sessions."
             )
         else:
-            found.append(f"Latency, misses, pool and stages are compared at {sessions} sessions.")
+            found.append(f"Latency, misses, pool and stages are compared at {plural(sessions, 'session')}.")
     if len(base) == len(new) == 1:
         found.append("One report on each side: the noise is not known.")
     return found

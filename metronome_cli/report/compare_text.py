@@ -32,8 +32,8 @@ def render_markdown(comparison: Comparison) -> str:
     lines = ["### metronome: " + markdown(comparison.answer), ""]
     if _moving(comparison):
         lines += [
-            "| metric | base | new | change | 95 % interval | gate | |",
-            "|---|--:|--:|--:|--:|---|---|",
+            "| metric | base | new | change | in % | 95 % interval | gate | |",
+            "|---|--:|--:|--:|--:|--:|---|---|",
         ]
         lines += [_markdown_row(change) for change in _moving(comparison)]
         lines.append("")

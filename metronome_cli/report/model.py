@@ -11,9 +11,11 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from metronome_cli.errors import Status, Verdict
+from metronome_cli.report.part import Part
+from metronome_cli.report.probe import Probe
 
 SCHEMA: Literal["metronome.report/1"] = "metronome.report/1"
 Binding = Literal[
@@ -24,18 +26,6 @@ Ended = Literal[
 ]
 Natural = Annotated[int, Field(ge=0)]
 UtcTime = Annotated[AwareDatetime, AfterValidator(lambda time: time.astimezone(UTC))]
-
-
-class Part(BaseModel):
-    """Strict part of a report; NaN and infinity are written as null."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        ser_json_inf_nan="null",
-        populate_by_name=True,
-        protected_namespaces=(),
-        use_attribute_docstrings=True,
-    )
 
 
 class LatencyMs(Part):
@@ -523,7 +513,7 @@ class Report(Part):
     """Repeated runs under different seeds."""
     forecast: Forecast | None = None
     """The answer of `predict`."""
-    probe: dict[str, Any] | None = None
+    probe: Probe | None = None
     """The answer of `probe`."""
     fleet: FleetPlan | None = None
     """The answer of `predict --fleet`."""

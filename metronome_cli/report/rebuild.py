@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from metronome_cli.config.objectives import Objective
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.config.quantities import format_duration
 from metronome_cli.errors import UsageError, Verdict, exit_code_for
@@ -29,6 +30,7 @@ from metronome_cli.report.model import (
     Collapse,
     Generator,
     LatencyMs,
+    ObjectiveResult,
     Point,
     Report,
     TimelinePoint,
@@ -200,8 +202,8 @@ class Story:
         return _of(
             Report,
             {
-                "weights": self.engine.get("weights"),
                 **self.conditions,
+                "weights": self._weights(),
                 "engine": self.engine,
                 "status": "interrupted",
                 "verdict": verdict,
@@ -212,7 +214,7 @@ class Story:
                 "capacity": capacity.model_dump(mode="json") if capacity else None,
                 "arms": [arm.model_dump(mode="json") for arm in self.arms],
                 "trials": [series.model_dump(mode="json") for series in self.trials],
-                "objectives": [o.model_dump(mode="json") for o in points[-1].objectives] if points else [],
+                "objectives": [o.model_dump(mode="json") for o in self._objectives()],
                 "generator": self._generator().model_dump(mode="json"),
             },
         )
@@ -269,6 +271,29 @@ class Story:
         return Generator(
             late_ms_p99=max(late), healthy=all(point.ended_by != "generator" for point in self.points)
         )
+
+    def _weights(self) -> Any:
+        """As the engine said; before it was loaded, random where that was asked for."""
+        conditions = self.conditions or {}
+        asked = setting(conditions.get("settings", {}), "weights")
+        return (
+            self.engine.get("weights")
+            or conditions.get("weights")
+            or ("random" if asked == "random" else None)
+        )
+
+    def _objectives(self) -> list[ObjectiveResult]:
+        """Those of the last judged point; before one, those that were asked for."""
+        if self.points:
+            return self.points[-1].objectives
+        asked = setting((self.conditions or {}).get("settings", {}), "slo") or []
+        wanted = [Objective.parse(str(text)) for text in asked]
+        return [
+            ObjectiveResult(
+                objective=str(o), verdict="inconclusive", limit=o.limit, unit=o.unit, reason="not measured"
+            )
+            for o in wanted
+        ]
 
     def _answer(self, capacity: Capacity | None) -> str:
         text = f"Cut off after {format_duration(self.last_t_s)}, rebuilt from its events."

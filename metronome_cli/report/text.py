@@ -12,7 +12,7 @@ from metronome_cli.report.model import Report
 from metronome_cli.report.tables import Column, Table, tables
 
 PIPE_WIDTH = 100  # columns where no terminal says how many
-_LEAST_TEXT = 24  # a last column of text is wrapped into at least this
+_LEAST_TEXT = 14  # a column of text is wrapped into at least this
 _GAP = "  "
 
 
@@ -50,14 +50,13 @@ def _facts(facts: Sequence[tuple[str, str]], width: int) -> str:
 
 
 def render_table(table: Table, width: int) -> str:
-    """A table within `width`: columns that matter less are left out, a last column of text is wrapped."""
+    """A table within `width`: columns that matter less are left out, then text is wrapped inside its column."""
     keep = _columns_that_fit(table, width)
     columns = [table.columns[index] for index in keep]
     rows = [[_cell(row[index]) for index in keep] for row in table.rows]
-    widths = [max(len(column.name), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
-    widths[-1] = min(widths[-1], max(_LEAST_TEXT, width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)))
-    head = [] if not any(column.name for column in columns) else [[column.name for column in columns]]
-    lines = [_line(row, columns, widths) for row in head + rows]
+    widths = _widths(table, keep, width)
+    head = [[column.name for column in columns]] if any(column.name for column in columns) else []
+    lines = [line for row in head + rows for line in _lines(row, columns, widths)]
     return "\n".join([table.title, *lines])
 
 
@@ -67,7 +66,7 @@ def _cell(text: str) -> str:
 
 def _columns_that_fit(table: Table, width: int) -> list[int]:
     keep = list(range(len(table.columns)))
-    while len(keep) > 2 and _least_width(table, keep) > width:
+    while len(keep) > 2 and sum(_least(table, index) + len(_GAP) for index in keep) - len(_GAP) > width:
         worst = min(keep, key=lambda index: table.columns[index].matters)
         if table.columns[worst].matters == 9:
             break
@@ -75,26 +74,40 @@ def _columns_that_fit(table: Table, width: int) -> list[int]:
     return keep
 
 
-def _least_width(table: Table, keep: Sequence[int]) -> int:
-    total = len(_GAP) * (len(keep) - 1)
-    for place, index in enumerate(keep):
-        column = table.columns[index]
-        widest = max(len(column.name), *(len(row[index]) for row in table.rows))
-        last = place == len(keep) - 1
-        total += min(widest, _LEAST_TEXT) if last and column.text else widest
-    return total
+def _widest(table: Table, index: int) -> int:
+    return max(len(table.columns[index].name), *(len(row[index]) for row in table.rows))
 
 
-def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
-    last = len(row) - 1
+def _least(table: Table, index: int) -> int:
+    """Figures need their width; text can be wrapped."""
+    widest, column = _widest(table, index), table.columns[index]
+    return min(widest, max(_LEAST_TEXT, len(column.name))) if column.text else widest
+
+
+def _widths(table: Table, keep: Sequence[int], width: int) -> list[int]:
+    """Each column's width: its widest cell, text columns made narrower where the line is too long."""
+    widths = {index: _widest(table, index) for index in keep}
+    while (over := sum(widths.values()) + len(_GAP) * (len(keep) - 1) - width) > 0:
+        room = {index: widths[index] - _least(table, index) for index in keep if table.columns[index].text}
+        index = max(room, key=lambda index: room[index], default=-1)
+        if index < 0 or room[index] <= 0:
+            break
+        widths[index] -= min(over, room[index])
+    return [widths[index] for index in keep]
+
+
+def _lines(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
+    """A row on as many lines as its longest cell needs."""
     cells = [
-        cell.ljust(size) if column.text else cell.rjust(size)
-        for cell, column, size in zip(row[:last], columns, widths, strict=False)
+        textwrap.wrap(cell, size) or [""] if column.text else [cell]
+        for cell, column, size in zip(row, columns, widths, strict=True)
     ]
-    lead = "".join(cell + _GAP for cell in cells)
-    if not columns[last].text:
-        return (lead + row[last].rjust(widths[last])).rstrip()
-    wrapped = textwrap.wrap(row[last], widths[last]) or [""]
-    return "\n".join(
-        ((lead if index == 0 else " " * len(lead)) + piece).rstrip() for index, piece in enumerate(wrapped)
-    )
+    return [
+        _GAP.join(
+            (cell[line] if line < len(cell) else "").ljust(size)
+            if column.text
+            else (cell[line] if line < len(cell) else "").rjust(size)
+            for cell, column, size in zip(cells, columns, widths, strict=True)
+        ).rstrip()
+        for line in range(max(map(len, cells)))
+    ]

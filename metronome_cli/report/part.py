@@ -1,0 +1,17 @@
+"""What every part of a report is made of."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Part(BaseModel):
+    """Strict part of a report; NaN and infinity are written as null."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        ser_json_inf_nan="null",
+        populate_by_name=True,
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
+    )

@@ -1,0 +1,96 @@
+"""The part of a report that `metronome probe` fills."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from metronome_cli.report.part import Part
+
+
+class ProbedCell(Part):
+    """One cell of the grid."""
+
+    policy: str
+    """What stayed resident."""
+    sessions: int
+    """Frames in the batch."""
+    age_s: float
+    """Age of every session in it."""
+    resident_tokens: int
+    """Cache tokens that each session held."""
+    steps: int
+    """Timed steps."""
+    median_ms: float | None = None
+    """Median time of a step; null when it was not measured."""
+    noise: float | None = None
+    """Relative standard error of the median."""
+    stages_ms: dict[str, float] = Field(default_factory=dict)
+    """Mean time of each stage in a step."""
+    skipped: str | None = None
+    """Why it was not measured."""
+
+
+class DeadlineLimit(Part):
+    """How many sessions of one age the deadline allows, by the fit."""
+
+    age_s: float
+    """Age of every session."""
+    sessions: int | None
+    """Largest N whose step fits the deadline."""
+    extrapolated: bool
+    """Beyond the largest batch that was measured."""
+
+
+class PolicyCost(Part):
+    """What was seen of one policy."""
+
+    policy: str
+    """What stayed resident."""
+    fixed_ms: float | None = None
+    """a of T = a + b N + c N r: what a step costs whoever comes."""
+    per_session_ms: float | None = None
+    """b: what each session adds."""
+    per_kilotoken_ms: float | None = None
+    """c: what a thousand resident tokens of one session add."""
+    fit_spread: float | None = None
+    """Relative root-mean-square error of the fit."""
+    oldest_over_youngest: float | None = None
+    """Step time at the oldest age over that at the youngest, at the largest batch."""
+    flat: bool | None = None
+    """Whether the step's time does not depend on the session's age, beyond noise; null when not seen."""
+    deadline_limits: list[DeadlineLimit] = Field(default_factory=list)
+    """By age."""
+
+
+class Limits(Part):
+    """What the device reached in the same run, and how near a step at batch 1 came to it."""
+
+    bytes_per_s: float
+    """Memory bandwidth: gemv on a matrix larger than the caches."""
+    flops_per_s: float
+    """Compute: gemm."""
+    weight_bytes: int
+    """Weights that one pass through the decoder reads."""
+    floor_ms: float
+    """Least time of a decode pass at batch 1."""
+    share_of_bandwidth: float | None = None
+    """The decode stage's share of the bandwidth limit at batch 1."""
+    share_of_compute: float | None = None
+    """The prefill stage's share of the compute limit at the largest batch."""
+
+
+class Probe(Part):
+    """The answer of `metronome probe`."""
+
+    kind: str
+    """`latency` or `quality`."""
+    cells: list[ProbedCell] = Field(default_factory=list)
+    """The grid of `latency`."""
+    policies: list[PolicyCost] = Field(default_factory=list)
+    """The cost of a step under each policy."""
+    limits: Limits | None = None
+    """The device's limits."""
+    movers: list[str] = Field(default_factory=list)
+    """What would move the cost, most first."""
+    quality: dict[str, object] | None = None
+    """The answer of `probe quality`."""

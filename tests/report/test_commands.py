@@ -1,0 +1,106 @@
+"""`metronome report` and `metronome compare` as a user calls them: output, files, exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from metronome_cli.cli import run
+from metronome_cli.report.events import EventsFile
+from metronome_cli.report.rebuild import CONDITIONS
+from metronome_cli.report.write import report_json, write_report, write_text
+from tests.report.builders import capacity_report, collapse_report, point
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """The directory of a run that was killed after one point."""
+    events = EventsFile(tmp_path / "killed")
+    given = capacity_report().model_dump(mode="json", by_alias=True)
+    events.event("run", {key: given[key] for key in CONDITIONS})
+    events.event("point", point().model_dump(mode="json"))
+    events.close()
+    return tmp_path / "killed"
+
+
+def test_report_prints_text_and_json(tmp_path, capsys):
+    write_report(capacity_report(), tmp_path)
+    assert run(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("Safe: 24 sessions")
+    assert run(["report", str(tmp_path / "report.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["capacity"]["safe_sessions"] == 24
+
+
+def test_report_rebuilds_after_a_kill_and_saves_when_asked(killed, capsys):
+    assert run(["report", str(killed)]) == 0
+    assert "rebuilt from its events" in capsys.readouterr().out.replace("\n", " ")
+    assert not (killed / "report.json").exists()
+    assert run(["report", str(killed), "--save"]) == 0
+    assert json.loads((killed / "report.json").read_text())["status"] == "interrupted"
+    assert (killed / "report.html").exists()
+    assert run(["report", str(killed), "--from-events", "--json"]) == 0
+
+
+def test_report_converts(tmp_path):
+    write_report(collapse_report(), tmp_path)
+    files = [tmp_path / "out" / "page.html", tmp_path / "out" / "junit.xml"]
+    assert run(["report", str(tmp_path), "--html", str(files[0]), "--junit", str(files[1])]) == 0
+    assert all(file.stat().st_size > 500 for file in files)
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", '{"schema": "metronome.report/1"}'])
+def test_what_is_no_report_exits_2_and_says_which_file(tmp_path, capsys, content):
+    file = tmp_path / "report.json"
+    if content is not None:
+        file.write_text(content)
+    assert run(["report", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "report.json" in err.replace("\n", "")
+
+
+def test_compare_exits_by_its_gates(tmp_path, capsys):
+    base = write_text(tmp_path / "base.json", report_json(capacity_report(24)))
+    new = write_text(tmp_path / "new.json", report_json(capacity_report(23)))
+    assert run(["compare", str(base), str(new)]) == 0
+    assert run(["compare", str(base), str(new), "--fail", "safe_sessions:-1"]) == 3
+    assert run(["compare", str(base), str(new), "--fail", "stage.none:5%"]) == 4
+    assert run(["compare", str(base), str(new), "--fail", "p99"]) == 2
+    assert run(["compare", str(tmp_path / "none"), str(new), "--fail", "p99:5%"]) == 0
+    capsys.readouterr()
+    assert run(["compare", str(base), str(new), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "compared"
+    assert run(["compare", str(base), str(new), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.startswith("### metronome: ")
+
+
+def test_compare_refuses_another_machine_unless_allowed(tmp_path, capsys):
+    base = write_text(tmp_path / "base.json", report_json(capacity_report()))
+    new = write_text(tmp_path / "new.json", report_json(capacity_report(environment={"cpu": "Other"})))
+    assert run(["compare", str(base), str(new)]) == 2
+    assert "--allow-mismatch" in capsys.readouterr().err
+    assert run(["compare", str(base), str(new), "--allow-mismatch"]) == 0
+
+
+def test_output_survives_an_ascii_console_and_a_reader_that_leaves(tmp_path):
+    write_report(capacity_report(answer="Sicher: 24 Sitzungen für 10 min, übrigens"), tmp_path)
+    command = [sys.executable, "-m", "metronome_cli", "report", str(tmp_path)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "TERM": "dumb"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"Sicher: 24 Sitzungen f?r 10 min")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_these_commands_import_no_torch():
+    code = (
+        "import sys; from metronome_cli.cli import run; run(['report', '--help']); run(['compare', '--help']); "
+        "bad = {'torch', 'matplotlib', 'scipy', 'transformers'} & set(sys.modules); sys.exit(bool(bad))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,278 @@
+"""Text and HTML: everything is said, nothing is more than text, and nothing leaves the page."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metronome_cli.report import html
+from metronome_cli.report.facts import RANDOM_WEIGHTS, VIRTUAL_CLOCK, flat, notes
+from metronome_cli.report.model import Arm, AudioFile, AudioRefusal, AudioReport
+from metronome_cli.report.plots import best_points, deadline_of, plots
+from metronome_cli.report.svg import ROLES
+from metronome_cli.report.tables import Column, Table
+from metronome_cli.report.text import fill, render_table, render_text
+from metronome_cli.report.thin import thin
+from tests.report.builders import (
+    PROFILE,
+    arms_report,
+    capacity_report,
+    collapse_report,
+    every_report,
+    forecast_report,
+    nothing_report,
+    point,
+    window,
+)
+
+HOSTILE = (
+    "</svg></style><script>alert('x')</script><img src=https://a.example/ onerror=y> $x^2$ \x1b[31m\u202e\x00"
+)
+
+
+def hostile_report():
+    """Every text that a run can bring in is an attack."""
+    windows = [window(float(t), 4, 20.0) for t in range(5)]
+    given_report = capacity_report(
+        profile={**PROFILE, "name": HOSTILE, "title": HOSTILE, HOSTILE: [HOSTILE]},
+        answer=HOSTILE,
+        argv=["metronome", HOSTILE],
+        settings={HOSTILE: {"value": HOSTILE, "from": HOSTILE}},
+        environment={"cpu": HOSTILE, "devices": [{"name": HOSTILE}]},
+        weights=HOSTILE,
+        error=HOSTILE,
+        arms=[Arm(name=HOSTILE, policy=HOSTILE, collapsed=False, timeline=windows)],
+        audio=AudioReport(
+            files_used=[AudioFile(file=HOSTILE, notes=[HOSTILE])],
+            files_refused=[AudioRefusal(file=HOSTILE, reason=HOSTILE)],
+        ),
+    )
+    for each in given_report.capacity.points:
+        each.stages_ms = {HOSTILE: 5.0, "_" + HOSTILE: 3.0}
+        each.reason = each.role = each.policy = HOSTILE
+    return given_report
+
+
+class Page(HTMLParser):
+    """What a browser would act on."""
+
+    VOID = ("meta", "br", "img", "link", "input", "path", "use", "rect")
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.links, self.ids, self.handlers, self.open, self.unbalanced = set(), [], [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self._look(attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+        self._look(attrs)
+
+    def _look(self, attrs):
+        for name, value in attrs:
+            if name in ("href", "src", "xlink:href", "action", "data"):
+                self.links.append(value)
+            if name == "id":
+                self.ids.append(value)
+            if name.startswith("on"):
+                self.handlers.append(name)
+
+    def handle_endtag(self, tag):
+        if tag in self.VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.unbalanced.append(tag)
+
+
+# -- HTML -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pages():
+    return {
+        name: html.render_html(each) for name, each in {**every_report(), "hostile": hostile_report()}.items()
+    }
+
+
+@pytest.mark.parametrize("name", [*every_report(), "hostile"])
+def test_a_page_runs_nothing_and_asks_for_nothing(pages, name):
+    page = Page(pages[name])
+    assert not page.tags & {"script", "img", "link", "iframe", "object", "embed", "form", "base"}
+    assert not page.handlers
+    assert all(link.startswith("#") for link in page.links)
+    assert len(page.ids) == len(set(page.ids))
+    assert {link[1:] for link in page.links} <= set(page.ids)
+    assert not page.unbalanced
+    assert not page.open
+    assert "default-src 'none'" in html.POLICY
+    assert html.escape(html.POLICY) in pages[name]
+    assert not re.search(r"url\((?!#)|@import|https?://", re.sub(r"https://a\.example", "", pages[name]))
+
+
+def test_hostile_text_stays_text(pages):
+    assert "<script" not in pages["hostile"]
+    assert "&lt;script&gt;" in pages["hostile"]
+    assert "\x1b" not in pages["hostile"]
+    assert "\u202e" not in pages["hostile"]
+
+
+@given(st.text())
+def test_any_text_is_escaped(value):
+    shown = html.text(value)
+    assert not set(shown) & set("<>\"'")
+    shown.encode()
+
+
+def test_colours_are_variables_that_the_style_has(pages):
+    style = pages["capacity"].split("<style>")[1].split("</style>")[0]
+    used = set(re.findall(r"var\(--([\w-]+)\)", pages["arms"]))
+    assert used <= set(re.findall(r"--([\w-]+):", style))
+    assert set(ROLES) <= set(re.findall(r"--([\w-]+):", style))
+    assert not re.search(r"#01[0-9a-f]{2}fe", pages["arms"])
+
+
+def test_a_page_has_the_answer_the_conditions_and_every_setting(pages):
+    for words in ("Safe: 24 sessions", RANDOM_WEIGHTS, VIRTUAL_CLOCK, "flag --slo", "Example Processor 9000",
+                  "backlog_limit", "noise.mp3", "silent throughout", "random weights"):  # fmt: skip
+        assert words in pages["capacity"].replace("&#x27;", "'"), words
+
+
+def test_the_same_report_makes_the_same_page(pages):
+    assert html.render_html(capacity_report()) == pages["capacity"]
+
+
+# -- plots ------------------------------------------------------------------------------------------
+
+
+def test_each_report_gets_the_plots_that_it_has_data_for():
+    titles = {name: [plot.title for plot in plots(each)] for name, each in every_report().items()}
+    assert titles["capacity"] == [
+        "Latency against sessions",
+        "The controller's ramp",
+        "24 sessions, confirm: pass",
+        "25 sessions, next: fail",
+        "Where a step's time goes",
+    ]
+    assert titles["collapse"] == ["16 sessions, single: fail", "Where a step's time goes"]
+    assert titles["arms"][-1] == "Policies side by side"
+    assert titles["forecast"] == ["When the run ends by itself"]
+    assert titles["nothing"] == []
+
+
+def test_a_collapse_is_said_in_words_for_those_who_cannot_see_it():
+    caption = plots(collapse_report())[0].caption
+    assert "0 misses, 2,304 empty frames" in caption
+    assert "collapse at 40 s" in caption
+
+
+def test_the_curve_takes_the_best_measurement_of_each_number():
+    given_report = capacity_report()
+    given_report.capacity.points.append(point(24, "pass", "screen", steps=10))
+    assert [p.steps for p in best_points(given_report) if p.sessions == 24] == [1200]
+
+
+def test_the_deadline_is_the_period_unless_given():
+    assert deadline_of(capacity_report()) == 80.0
+    frame = {**PROFILE["frame"], "deadline": 0.06}
+    assert deadline_of(capacity_report(profile={**PROFILE, "frame": frame})) == 60.0
+    assert deadline_of(capacity_report(profile=None)) is None
+
+
+@pytest.mark.parametrize("latency", [0.0, 1e-9, 1e7])
+def test_extreme_latencies_are_drawn(latency):
+    given_report = capacity_report()
+    for each in given_report.capacity.points:
+        each.latency_ms.p99 = each.latency_ms.max = latency
+    assert plots(given_report)[0].wide.startswith("<svg")
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 3000), st.integers(1, 400))
+def test_a_thinned_timeline_keeps_peaks_and_sums(length, most):
+    windows = [window(float(t), 3, 10.0 + t % 97, misses=t % 5, empty_frames=t % 3) for t in range(length)]
+    short = thin(windows, most)
+    assert len(short) <= most
+    for field in ("misses", "empty_frames", "frames"):
+        assert sum(getattr(w, field) for w in short) == sum(getattr(w, field) for w in windows)
+    assert max(w.p99_ms for w in short) == max(w.p99_ms for w in windows)
+    assert short[-1].t_s == windows[-1].t_s
+
+
+# -- text -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 300])
+@pytest.mark.parametrize("name", every_report())
+def test_text_fits_and_starts_with_the_answer(name, width):
+    given_report = every_report()[name]
+    lines = render_text(given_report, width).split("\n")
+    assert max(map(len, lines)) <= max(width, 46)
+    assert given_report.answer.startswith(lines[0][:20])
+
+
+def test_text_is_ascii_of_its_own_and_has_no_control_codes():
+    for each in every_report().values():
+        assert render_text(each, 100).isascii()
+    shown = render_text(hostile_report(), 100)
+    assert shown.replace("\n", "").isprintable()
+
+
+def test_text_names_what_was_refused_and_what_was_random():
+    shown = render_text(capacity_report(), 200)
+    assert "1 audio file refused: noise.mp3 (no audio in it)" in shown
+    assert RANDOM_WEIGHTS in shown
+    assert VIRTUAL_CLOCK in shown
+
+
+def test_a_partial_report_says_so():
+    assert any("partial" in note for note in notes(nothing_report()))
+    assert any(
+        "engine broke" in note for note in notes(nothing_report(status="failed", error="engine broke"))
+    )
+
+
+def test_real_weights_on_the_real_clock_need_no_such_note():
+    found = notes(capacity_report(weights="checkpoint", clock="real"))
+    assert RANDOM_WEIGHTS not in found
+    assert VIRTUAL_CLOCK not in found
+
+
+def test_columns_that_matter_least_go_first():
+    table = Table("T", [Column("a"), Column("b", 1), Column("c", 5)], [["1" * 10, "2" * 10, "3" * 10]])
+    assert "2" not in render_table(table, 25)
+    assert "3" in render_table(table, 25)
+    assert "2" in render_table(table, 80)
+
+
+@given(st.text(max_size=300), st.integers(10, 100))
+def test_filled_text_is_no_wider_than_asked(value, width):
+    assert all(len(line) <= width for line in fill(value, width).split("\n"))
+
+
+def test_forecast_says_its_interval_and_never():
+    shown = render_text(forecast_report(), 120)
+    assert "2 min 28 s (2 min 11 s to 2 min 47 s)" in shown
+    assert "never" in shown
+
+
+def test_arms_and_trials_have_their_tables():
+    shown = render_text(arms_report(), 120)
+    assert "unbounded, memory guard" in shown
+    assert "14 of 20" in shown
+
+
+def test_nested_settings_become_dotted_keys_of_bounded_number():
+    assert flat({"a": {"b": [1, 2]}, "c": None, "d": [{"e": True}]}) == [
+        ("a.b", "1, 2"),
+        ("c", "-"),
+        ("d[0].e", "yes"),
+    ]
+    assert len(flat({str(i): i for i in range(10_000)})) <= 400
