@@ -151,6 +151,7 @@ class Shape(Strict):
     context: Count
     rope_theta: Annotated[Real, Field(gt=0)] = 10_000.0
     parameters: Parameters | None = None  # read at a step, where layers alone do not say (experts, towers)
+    active_parameters: Parameters | None = None  # used by one token, where that is fewer (experts)
     weight_bytes: Size | None = None  # resident weights, where dtype x parameters does not say
 
     @property
