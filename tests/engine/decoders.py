@@ -21,7 +21,7 @@ from transformers.models.moshi.configuration_moshi import MoshiConfig
 from transformers.models.moshi.modeling_moshi import MoshiModel
 
 HIDDEN = 48
-COMMON = {
+COMMON: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": HIDDEN,
     "num_hidden_layers": 3,
@@ -34,7 +34,7 @@ ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "moshi")
 
 
 def decoder(architecture: str, seed: int = 0, **changes: Any) -> Any:
-    """A decoder with weights large enough that attention is far from uniform."""
+    """A decoder whose weights are large enough that attention is far from uniform."""
     gated = {**COMMON, "intermediate_size": 80, **changes}
     made: Any
     if architecture == "llama":
@@ -47,6 +47,11 @@ def decoder(architecture: str, seed: int = 0, **changes: Any) -> Any:
         made = Qwen3Model(Qwen3Config(**gated))
     else:
         made = MoshiModel(MoshiConfig(**{**COMMON, "ffn_dim": 160, **changes}))
+    return scaled(made, seed)
+
+
+def scaled(made: Any, seed: int = 0) -> Any:
+    """The module with seeded weights of a useful size."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in made.named_parameters():
         if parameter.dim() == 1 and "bias" not in name:  # norms
@@ -58,11 +63,11 @@ def decoder(architecture: str, seed: int = 0, **changes: Any) -> Any:
 
 
 @torch.no_grad()
-def stock_hidden(model: Any, embeds: Tensor) -> Tensor:
+def stock_hidden(model: Any, embeds: Tensor, **arguments: Any) -> Tensor:
     """embeds: [tokens, hidden] of one whole session -> [tokens, hidden], full context, no cache."""
     previous = model.config._attn_implementation
     model.set_attn_implementation("eager")
-    hidden: Tensor = model(inputs_embeds=embeds[None], use_cache=False).last_hidden_state[0]
+    hidden: Tensor = model(inputs_embeds=embeds[None], use_cache=False, **arguments).last_hidden_state[0]
     model.set_attn_implementation(previous)
     return hidden
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniTextConfig
+from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniThinkerTextModel
+from transformers.models.qwen3_omni_moe.configuration_qwen3_omni_moe import Qwen3OmniMoeTextConfig
+from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeThinkerTextModel
 
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.stack import PagedStack
 
-from .decoders import ARCHITECTURES, assert_same, decoder, feed, stock_hidden, stream
+from .decoders import ARCHITECTURES, COMMON, assert_same, decoder, feed, scaled, stock_hidden, stream
 
 UNBOUNDED = PolicySpec("unbounded")
 WAYS = ("fast", "general")
@@ -108,3 +114,41 @@ def test_other_users_of_the_modules_configuration_still_run() -> None:
     with torch.no_grad():
         hidden = model(inputs_embeds=embeds[None], use_cache=False).last_hidden_state[0]
     assert_same(hidden, expected)
+
+
+def _thinker(kind: str) -> Any:
+    """The text decoder of an omni model: three rows of positions, and for Qwen3 a mixture of experts."""
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
+    if kind == "qwen2.5-omni":
+        plain = {key: value for key, value in COMMON.items() if key != "head_dim"}
+        config = Qwen2_5OmniTextConfig(**plain, intermediate_size=64, rope_parameters=rope)
+        return scaled(Qwen2_5OmniThinkerTextModel(config))
+    experts: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    rope["mrope_interleaved"] = True
+    return scaled(
+        Qwen3OmniMoeThinkerTextModel(Qwen3OmniMoeTextConfig(**COMMON, **experts, rope_parameters=rope))
+    )
+
+
+@pytest.mark.parametrize("kind", ["qwen2.5-omni", "qwen3-omni"])
+def test_omni_thinkers_go_the_general_way_and_equal_stock(kind: str) -> None:
+    model, embeds = _thinker(kind), stream(20, 1)
+    positions = torch.arange(20).expand(3, 1, 20)
+    expected = stock_hidden(model, embeds, position_ids=positions)
+    stack = build_stack(model, blocks=30, block_tokens=4, policy=UNBOUNDED)
+    assert stack.describe()["path"] == "general"
+    stack.open(0)
+    stack.open(1, 7)
+    for at in range(0, 20, 4):
+        hidden = feed(stack, [0, 1], [embeds[at : at + 4], embeds[:2]])
+        assert_same(hidden[0], expected[at + 3])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_half_precision_stays_near_full_precision(way: str) -> None:
+    model, embeds = decoder("qwen3"), stream(24, 1)
+    expected = stock_hidden(model, embeds)
+    stack = build_stack(model.to(torch.bfloat16), blocks=30, block_tokens=4, policy=UNBOUNDED, way=way)  # type: ignore[arg-type]
+    stack.open(0)
+    hidden = [feed(stack, [0], [embeds[at : at + 2].bfloat16()]) for at in range(0, 24, 2)]
+    torch.testing.assert_close(torch.cat(hidden).float(), expected[1::2], rtol=0.05, atol=0.1)
