@@ -53,8 +53,8 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(f"{where}: not readable as YAML: {str(error).splitlines()[0][:200]}") from None
     if not isinstance(data, dict):
-        found = "empty" if data is None else f"a {type(data).__name__}"
-        raise UsageError(f"{where}: expected `key: value` lines; the file is {found}")
+        found = {type(None): "is empty", list: "is a list"}.get(type(data), "is a single value")
+        raise UsageError(f"{where}: expected `key: value` lines; the file {found}")
     return data
 
 

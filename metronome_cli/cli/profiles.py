@@ -1,0 +1,99 @@
+"""`metronome profiles`: the shipped ones, one of them in full, and a check of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = """Examples:
+
+  metronome profiles list
+
+  metronome profiles show moshi --memory 96GiB
+
+  metronome profiles check mine.yaml
+"""
+Json = Annotated[bool, typer.Option("--json", help="JSON, and nothing else, on stdout.")]
+
+profiles = typer.Typer(
+    no_args_is_help=False,
+    help="The models that are known, and your own.",
+    epilog=EPILOG,
+)
+
+
+@profiles.command("list")
+def list_(json_: Json = False) -> None:
+    """All shipped profiles, one a line."""
+    from metronome_cli.cli.console import write
+    from metronome_cli.config.loading import list_profiles
+    from metronome_cli.report.profile_text import render_list
+    from metronome_cli.run.profile_card import profile_card
+
+    cards = [profile_card(profile) for profile in list_profiles()]
+    write(_json([card.model_dump(mode="json") for card in cards]) if json_ else render_list(cards))
+
+
+@profiles.command(
+    epilog="Example: metronome profiles show qwen3-omni-30b --memory 96GiB --session-length 10m"
+)
+def show(
+    name: Annotated[str, typer.Argument(help="Profile by name, or a YAML file.")],
+    memory: Annotated[
+        str | None, typer.Option(help="Memory of the device, such as 96GiB: how many sessions fit?")
+    ] = None,
+    session_length: Annotated[
+        str | None, typer.Option(help="How old the sessions get, such as 10m; the profile's own otherwise.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Another policy, such as 'window(1024, 16)'.")] = None,
+    json_: Json = False,
+) -> None:
+    """Shape, growth, limits, memory and sources of one profile."""
+    from metronome_cli.cli.console import write
+    from metronome_cli.config.settings import resolve
+    from metronome_cli.report.profile_text import render_card
+    from metronome_cli.run.profile_card import profile_card
+
+    settings = resolve(
+        {"profile": name, "memory": memory, "session_length": session_length, "policy": policy}, {}
+    )
+    profile = settings.profile
+    card = profile_card(profile, settings["memory"], settings["session_length"])
+    if json_:
+        write(_json(card.model_dump(mode="json") | {"profile": profile.model_dump(mode="json")}))
+    else:
+        write(render_card(profile, card))
+
+
+@profiles.command(epilog="Example: metronome profiles check mine.yaml")
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files.")],
+    json_: Json = False,
+) -> int:
+    """Whether files are valid profiles; every mistake with its key, and what is allowed."""
+    from metronome_cli.cli.console import tell_error, write
+    from metronome_cli.config.loading import load_profile
+    from metronome_cli.errors import ExitCode, UsageError
+
+    results: list[dict[str, object]] = []
+    for file in files:
+        try:
+            profile = load_profile(file)
+        except UsageError as error:
+            tell_error(error.message, error.hint)
+            results.append({"file": str(file), "valid": False, "error": error.message, "hint": error.hint})
+        else:
+            results.append({"file": str(file), "valid": True, "name": profile.name})
+            if not json_:
+                write(f"{file}: valid, profile {profile.name}")
+    if json_:
+        write(_json(results))
+    return ExitCode.OK if all(result["valid"] for result in results) else ExitCode.USAGE
+
+
+def _json(data: object) -> str:
+    import json
+
+    return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=True)

@@ -1,0 +1,186 @@
+"""Profiles as plain text: a table of all, or everything about one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.quantities import format_duration, format_size
+from metronome_cli.report.tables import Column, Table
+from metronome_cli.report.text import fill, render_table, stdout_width
+from metronome_cli.report.words import NO_DATA, number, percent
+
+if TYPE_CHECKING:
+    from metronome_cli.run.profile_card import ByState, Fit, ProfileCard, StageCard
+
+_FIELD = (Column("", text=True), Column("", text=True))
+_STATES = (Column("listening"), Column("speaking"), Column("mean", 5))
+
+
+def render_list(cards: Sequence[ProfileCard], width: int | None = None) -> str:
+    """One line a profile."""
+    columns = [
+        Column("profile", text=True),
+        Column("KV a token"),
+        Column("grows by", 5),
+        Column("policy", 6, text=True),
+        Column("runs here", 7, text=True),
+        Column("figures", 4, text=True),
+    ]
+    rows = [
+        [
+            card.name,
+            format_size(card.kv_bytes_per_token),
+            _per_s(card.growth_bytes_per_s.mean),
+            card.policy,
+            "yes" if card.adapter else "planning only",
+            "verified" if card.verified else "not all verified",
+        ]
+        for card in cards
+    ]
+    return render_table(Table(f"{len(cards)} profiles", columns, rows), _width(width))
+
+
+def render_card(profile: Profile, card: ProfileCard, width: int | None = None) -> str:
+    """All about one profile."""
+    width = _width(width)
+    blocks = [f"{card.name}: {card.title}"]
+    blocks += [fill(profile.description, width)] if profile.description else []
+    blocks += [render_table(table, width) for table in _tables(profile, card)]
+    blocks += [_bullets("Not verified", card.unverified, width)]
+    blocks += [_bullets("Notes", profile.notes, width)]
+    sources = [f"{source.what}: {source.where} ({source.grade})" for source in profile.sources]
+    blocks += [
+        _bullets("Sources (A authors' own, B a port, C second hand, D reckoned, M measured)", sources, width)
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _width(width: int | None) -> int:
+    return max(30, width or stdout_width())
+
+
+def _per_s(size: float | None) -> str:
+    return NO_DATA if size is None else f"{format_size(size)}/s"
+
+
+def _bullets(title: str, lines: Sequence[str], width: int) -> str:
+    return "\n".join([title, *(fill(f"- {line}", width, indent="  ") for line in lines)]) if lines else ""
+
+
+def _tables(profile: Profile, card: ProfileCard) -> Iterator[Table]:
+    yield Table("Frame", _FIELD, _frame(profile))
+    yield Table("Shape", _FIELD, _shape(profile))
+    yield _growth(profile, card)
+    if card.stages:
+        yield _stages(card)
+    yield Table("One session", _FIELD, _session(profile, card))
+    if card.fit is not None:
+        yield Table("How many fit", _FIELD, list(_fit(card.fit)))
+
+
+def _frame(profile: Profile) -> list[list[str]]:
+    frame, tokens = profile.frame, profile.tokens
+    out = f"{tokens.out.listening:,} listening, {tokens.out.speaking:,} speaking"
+    summed = ", all streams summed into the positions in" if tokens.fused else ""
+    turns = f"speaks {percent(profile.turns.speaking_share)} of the time"
+    if 0 < profile.turns.speaking_share < 1:
+        turns += f", {format_duration(profile.turns.turn)} a turn"
+    return [
+        ["period", f"{format_duration(frame.period_s)}, deadline {format_duration(frame.deadline_s)}"],
+        ["audio", f"{frame.sample_rate:,} Hz, {frame.samples:,} samples a frame"],
+        ["positions in", number(tokens.into)],
+        ["tokens out", out + summed],
+        ["turns", turns],
+        ["adapter", profile.adapter or "none: for planning only"],
+    ]
+
+
+def _shape(profile: Profile) -> list[list[str]]:
+    shape = profile.shape
+    rows = [
+        ["decoder", f"{shape.layers} layers, hidden {shape.hidden:,}, MLP {shape.mlp:,}, {shape.dtype}"],
+        ["attention", f"{shape.heads} heads, {shape.kv_heads} KV heads of {shape.head_dim}"],
+        ["vocabulary", f"{shape.vocab:,}"],
+        ["context", f"{shape.context:,} positions, rotary base {shape.rope_theta:,.0f}"],
+    ]
+    if shape.parameters:
+        active = f", {shape.active_parameters:,} used by one token" if shape.active_parameters else ""
+        rows.append(["read a step", f"{shape.parameters:,} parameters{active}"])
+    return rows
+
+
+def _states(figure: ByState, show: object) -> list[str]:
+    assert callable(show)
+    return [show(value) for value in (figure.listening, figure.speaking, figure.mean)]
+
+
+def _growth(profile: Profile, card: ProfileCard) -> Table:
+    bounded = profile.policy_spec.kind != "unbounded"
+    limit = "context reached, were it not bounded" if bounded else "context reached after"
+    return Table(
+        f"Cache: {format_size(card.kv_bytes_per_token)} a position",
+        [Column("", text=True), *_STATES],
+        [
+            ["positions a second", *_states(card.positions_per_s, number)],
+            ["grows by", *_states(card.growth_bytes_per_s, _per_s)],
+            [limit, *_states(card.seconds_to_context, _age)],
+        ],
+    )
+
+
+def _age(seconds: float | None) -> str:
+    return "never" if seconds is None else format_duration(seconds)
+
+
+def _stages(card: ProfileCard) -> Table:
+    columns = [
+        Column("stage", text=True),
+        Column("kind", text=True),
+        Column("a position", 6),
+        Column("listening", 5),
+        Column("speaking", 7),
+        Column("limit", 8),
+        Column("at most"),
+        Column("", 4, text=True),
+    ]
+    return Table("Further stages", columns, [_stage(stage) for stage in card.stages])
+
+
+def _stage(stage: StageCard) -> list[str]:
+    growth = stage.growth_bytes_per_s
+    says = [] if stage.verified else ["not verified"]
+    if stage.resets == "turn":
+        says.append("dropped at each turn's end")
+    if stage.kind == "per_frame":
+        says.append("rebuilt in each frame")
+    return [
+        stage.name,
+        stage.kind.replace("_", " "),
+        format_size(stage.kv_bytes_per_position) if stage.kv_bytes_per_position else NO_DATA,
+        _per_s(growth.listening) if growth.listening else NO_DATA,
+        _per_s(growth.speaking) if growth.speaking else NO_DATA,
+        f"{stage.limit:,}" if stage.limit else NO_DATA,
+        format_size(stage.bytes_at_most) if stage.bytes_at_most else "no bound",
+        ", ".join(says),
+    ]
+
+
+def _session(profile: Profile, card: ProfileCard) -> list[list[str]]:
+    at = format_duration(card.fit.session_length_s if card.fit else profile.session_length)
+    sinks = f", sinks {profile.sink_positions}" if profile.policy_spec.sinks else ""
+    return [
+        ["policy", f"{card.policy}{sinks}; when no block is free: {profile.exhaustion}"],
+        [f"cache after {at}", format_size(card.cache_bytes_per_session)],
+        ["outside the pool", format_size(card.state_bytes_per_session)],
+        ["weights", format_size(card.weight_bytes) + ", once for all sessions"],
+        ["objectives", ", ".join(profile.objectives) or "none of its own"],
+    ]
+
+
+def _fit(fit: Fit) -> Iterator[list[str]]:
+    pool = "the profile's pool" if fit.memory_bytes is None else format_size(fit.memory_bytes)
+    yield ["sessions", f"{fit.sessions:,} for {format_duration(fit.session_length_s)} in {pool}"]
+    for row in fit.memory:
+        yield [row.what, f"{format_size(row.bytes)}: {row.how}"]

@@ -1,0 +1,218 @@
+"""What a profile means in memory and minutes: growth, limits, and how many sessions a device holds.
+
+    growth of a store [bytes/s] = positions a second x KV bytes a position
+    time to a limit [s]         = (limit - positions at the start) / positions a second
+    sessions that fit           = largest N with N x blocks of one session <= blocks of the pool for N
+
+where the pool is what a device's memory leaves (forecast/memory.py), or the profile's own, and a session has
+the age `session_length_s`, its speech at the mean. Rounding up to blocks is in it, chance is not: `metronome
+predict` reckons with both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from pydantic import Field
+
+from metronome_cli.config.profile import Profile, Stage
+from metronome_cli.forecast.memory import DEFAULT_SHARE, Line, MemoryPlan, profile_weights, state_outside
+from metronome_cli.forecast.stores import main_growth
+from metronome_cli.report.part import Part
+
+_MOST_SESSIONS = 10**7
+
+
+class ByState(Part):
+    """A figure while the model listens, while it speaks, and on average; null: without end."""
+
+    listening: float | None
+    speaking: float | None
+    mean: float | None
+
+
+class StageCard(Part):
+    """One further stage."""
+
+    name: str
+    kind: str
+    kv_bytes_per_position: int
+    growth_bytes_per_s: ByState
+    limit: int | None
+    seconds_to_limit: ByState
+    resets: str
+    bytes_at_most: int | None
+    verified: bool
+
+
+class MemoryRow(Part):
+    """One line of the way from a device's memory to the pool."""
+
+    what: str
+    bytes: int
+    how: str
+
+
+class Fit(Part):
+    """How many sessions fit. `memory_bytes` null: the profile's own pool."""
+
+    memory_bytes: int | None
+    memory_share: float | None
+    sessions: int
+    session_length_s: float
+    blocks_per_session: int
+    memory: list[MemoryRow] = Field(default_factory=list)
+
+
+class ProfileCard(Part):
+    """All of it. Bytes, seconds, positions."""
+
+    name: str
+    title: str
+    adapter: str | None
+    verified: bool
+    unverified: list[str]
+    policy: str
+    kv_bytes_per_token: int
+    positions_per_s: ByState
+    growth_bytes_per_s: ByState
+    context: int
+    seconds_to_context: ByState
+    cache_bytes_per_session: int
+    state_bytes_per_session: int
+    weight_bytes: int
+    stages: list[StageCard]
+    fit: Fit | None
+
+
+def profile_card(
+    profile: Profile,
+    memory: int | None = None,
+    session_length_s: float | None = None,
+    memory_share: float = DEFAULT_SHARE,
+) -> ProfileCard:
+    """`memory`: the device's, in bytes. Without it the profile's own pool is filled, if it has one."""
+    shape, tokens, period_s = profile.shape, profile.tokens, profile.frame.period_s
+    length_s = session_length_s or profile.session_length
+    rates = by_state(lambda speaking: tokens.per_frame(speaking) / period_s, profile)
+    size = block_tokens(profile)
+    blocks = blocks_per_session(profile, length_s)
+    return ProfileCard(
+        name=profile.name,
+        title=profile.title,
+        adapter=profile.adapter,
+        verified=profile.verified,
+        unverified=list(profile.unverified),
+        policy=profile.policy,
+        kv_bytes_per_token=shape.kv_bytes_per_token,
+        positions_per_s=rates,
+        growth_bytes_per_s=_times(rates, shape.kv_bytes_per_token),
+        context=shape.context,
+        seconds_to_context=_until(shape.context - profile.head_tokens, rates),
+        cache_bytes_per_session=blocks * size * shape.kv_bytes_per_token,
+        state_bytes_per_session=state_outside(profile),
+        weight_bytes=profile_weights(profile).size,
+        stages=[_stage(stage, profile) for stage in profile.stages],
+        fit=_fit(profile, memory, length_s, memory_share),
+    )
+
+
+def by_state(figure: Callable[[bool], float], profile: Profile) -> ByState:
+    """A figure in both states of the conversation, and its mean over the turns."""
+    listening, speaking, share = figure(False), figure(True), profile.turns.speaking_share
+    return ByState(listening=listening, speaking=speaking, mean=share * speaking + (1 - share) * listening)
+
+
+def block_tokens(profile: Profile) -> int:
+    """Positions a block."""
+    return profile.pool.block_tokens if profile.pool else 16
+
+
+def blocks_per_session(profile: Profile, age_s: float) -> int:
+    """Blocks of the main pool that a session of that age holds under the profile's policy, on average."""
+    growth = main_growth(profile, block_tokens(profile))
+    frames = math.floor(age_s / profile.frame.period_s + 1e-9)
+    blocks = math.ceil((growth.head + frames * growth.mean_per_frame) / growth.block_tokens - 1e-9)
+    most = growth.blocks_at_most()
+    if most is None:
+        return blocks
+    return most if profile.policy_spec.kind == "ring" else min(blocks, most)
+
+
+def _times(rates: ByState, size: int) -> ByState:
+    return ByState(
+        **{state: None if rate is None else rate * size for state, rate in rates.model_dump().items()}
+    )
+
+
+def _until(positions: int, rates: ByState) -> ByState:
+    """Seconds to that many positions; null where nothing is added."""
+    return ByState(
+        **{state: positions / rate if rate else None for state, rate in rates.model_dump().items()}
+    )
+
+
+def _stage(stage: Stage, profile: Profile) -> StageCard:
+    speed = stage.positions_per_s
+    rates = by_state(lambda speaking: speed.speaking if speaking else speed.listening, profile)
+    bounded = stage.limit is not None and stage.kind in ("paged", "ring")
+    at_most = stage.state_bytes + (stage.limit or 0) * stage.kv_bytes_per_position if bounded else None
+    grows = stage.kind in ("paged", "ring")
+    return StageCard(
+        name=stage.name,
+        kind=stage.kind,
+        kv_bytes_per_position=stage.kv_bytes_per_position,
+        growth_bytes_per_s=_times(rates, stage.kv_bytes_per_position if stage.kind != "per_frame" else 0),
+        limit=stage.limit,
+        seconds_to_limit=_until(stage.limit, rates) if stage.limit and grows else _until(0, _none()),
+        resets=stage.resets,
+        bytes_at_most=_rebuilt(stage) if stage.kind == "per_frame" else at_most or stage.state_bytes or None,
+        verified=stage.verified,
+    )
+
+
+def _rebuilt(stage: Stage) -> int | None:
+    return stage.limit * stage.kv_bytes_per_position if stage.limit else None
+
+
+def _none() -> ByState:
+    return ByState(listening=None, speaking=None, mean=None)
+
+
+def _fit(profile: Profile, memory: int | None, length_s: float, share: float) -> Fit | None:
+    each = blocks_per_session(profile, length_s)
+    if memory is not None:
+        plan = MemoryPlan(profile, memory, profile_weights(profile), share, block_tokens(profile))
+        plan.budget(1)  # raises UsageError when the weights do not even fit
+        sessions = _largest(lambda count: count * each <= plan.blocks(count))
+        rows = plan.lines(max(1, sessions))
+        return _fit_of(memory, share, sessions, length_s, each, rows)
+    if profile.pool is None:
+        return None
+    blocks = profile.pool.block_count(profile.shape.kv_bytes_per_token)
+    return _fit_of(None, None, blocks // max(1, each), length_s, each, [])
+
+
+def _fit_of(
+    memory: int | None, share: float | None, sessions: int, length_s: float, each: int, rows: list[Line]
+) -> Fit:
+    return Fit(
+        memory_bytes=memory,
+        memory_share=share,
+        sessions=sessions,
+        session_length_s=length_s,
+        blocks_per_session=each,
+        memory=[MemoryRow(what=line.what, bytes=line.size, how=line.how) for line in rows],
+    )
+
+
+def _largest(fits: Callable[[int], bool]) -> int:
+    """Largest count that fits; what fits is everything up to it."""
+    good, bad = 0, 1
+    while fits(bad) and bad < _MOST_SESSIONS:
+        good, bad = bad, 2 * bad
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
