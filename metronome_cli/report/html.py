@@ -124,7 +124,7 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 def _settings(report: Report) -> Iterable[str]:
     gains = report.capacity.gains if report.capacity else {}
     sections: Sequence[tuple[str, Mapping[str, Any] | None]] = (
-        ("Probe", report.probe),
+        ("Probe", report.probe.model_dump() if report.probe else None),
         ("Settings", {"argv": " ".join(report.argv), **settings_of(report)}),
         ("Controller's gains", gains),
         ("Profile", report.profile),

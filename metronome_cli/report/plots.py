@@ -275,6 +275,7 @@ def stages(report: Report) -> Plot | None:
         if deadline_ms is not None and max(bottom) > 0.4 * deadline_ms:
             _deadline(panel, deadline_ms)
         panel.set_xticks(places, [f"{point.sessions}" for point in points])
+        panel.set_xlim(-0.5, max(len(points), 6) - 0.5)  # few bars stay slim
         panel.set_xlabel("sessions")
         panel.set_ylabel("mean step, ms")
         panel.grid(visible=False, axis="x")

@@ -2,13 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from metronome_cli.cli import run
 from metronome_cli.report.events import EventsFile
+from metronome_cli.report.gates import Gate
+from metronome_cli.report.metrics import METRICS, find_metric
 from metronome_cli.report.rebuild import CONDITIONS
 from metronome_cli.report.write import report_json, write_report, write_text
 from tests.report.builders import capacity_report, collapse_report, point
@@ -104,3 +108,18 @@ def test_these_commands_import_no_torch():
         "bad = {'torch', 'matplotlib', 'scipy', 'transformers'} & set(sys.modules); sys.exit(bool(bad))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_every_metric_is_in_the_page_on_gates():
+    page = (Path(__file__).parent.parent.parent / "docs" / "ci.md").read_text(encoding="utf-8")
+    table = page.split("| metric |")[1].split("\n\n")[0]
+    listed = re.findall(r"`([^`]+)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:]))
+    assert set(listed) == {*METRICS, "stage.NAME"}
+    for row in table.splitlines()[2:]:
+        _, names, worse, changes, _ = row.split("|")
+        for name in re.findall(r"`([^`]+)`", names):
+            metric = find_metric(name)
+            assert metric is not None
+            assert worse.strip() == ("rises" if metric.better == "lower" else "falls")
+            for change in re.findall(r"`([^`]+)`", changes):
+                Gate.parse(f"{name}:{change}")
