@@ -35,6 +35,9 @@ COMMANDS: dict[str, Entry] = {
         "capacity",
         "How many live sessions hold every objective, and what binds.",
     ),
+    "probe": Entry(
+        "metronome_cli.cli.probe", "probe", "What one frame costs, and whether the bound keeps quality."
+    ),
     "predict": Entry(
         "metronome_cli.cli.predict", "predict", "When memory runs out, how surely, and what would be safe."
     ),

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from metronome_cli import __version__
 from metronome_cli.config.objectives import Objective
@@ -27,8 +26,6 @@ from metronome_cli.load.population import StreamSource
 from metronome_cli.report.environment import environment
 from metronome_cli.report.model import (
     Arm,
-    AudioFile,
-    AudioRefusal,
     AudioReport,
     Capacity,
     Generator,
@@ -39,15 +36,13 @@ from metronome_cli.report.model import (
 )
 from metronome_cli.run.answer import answer
 from metronome_cli.run.arms import GUARDED, Offer, default_arms, run_arms
+from metronome_cli.run.audio import open_audio
 from metronome_cli.run.lab import Lab, TargetFactory
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan, PointRun
 from metronome_cli.run.search import Found, Method, Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.run.trials import predicted_collapse, run_trials
-
-if TYPE_CHECKING:
-    from metronome_cli.audio.library import AudioLibrary
 
 DEFAULT_CONFIRM_STEPS = 1000
 MAX_SESSIONS = 4096
@@ -149,7 +144,8 @@ class CapacityRun:
         self._judged_by = plan.judged_by()
 
     def run(self) -> Report:
-        streams = self._load_audio()
+        plan = self.plan
+        streams, self.audio = open_audio(plan.audio, plan.profile.frame, plan.seed, self.observer)
         self._announce()
         try:
             self._measure(streams)
@@ -159,22 +155,6 @@ class CapacityRun:
         report = self.report()
         self.observer.event("report", report.model_dump(mode="json", by_alias=True))
         return report
-
-    def _load_audio(self) -> StreamSource:
-        from metronome_cli.audio.library import load_library, sample_paths
-        from metronome_cli.audio.streams import SpeechStreams
-
-        plan, frame = self.plan, self.plan.profile.frame
-        self.observer.phase("audio", "reading speech")
-        library = load_library(plan.audio or sample_paths(), frame.sample_rate)
-        self.audio = audio_report(library)
-        self.observer.event("audio", self.audio.model_dump(mode="json"))
-        for refused in self.audio.files_refused:
-            self.observer.notice(f"left out {refused.file}: {refused.reason}")
-        for used in self.audio.files_used:
-            for note in used.notes:
-                self.observer.notice(f"{used.file}: {note}")
-        return SpeechStreams(library, frame.period_s, plan.seed)
 
     def _announce(self) -> None:
         partial = self.report()
@@ -368,13 +348,3 @@ class CapacityRun:
         return Generator(
             late_ms_p99=max(late), healthy=not any(p.ended_by == "generator" for p in self.points)
         )
-
-
-def audio_report(library: AudioLibrary) -> AudioReport:
-    """Which files were used, with what to say of them, and which were refused and why."""
-    return AudioReport(
-        files_used=[
-            AudioFile(file=clip.name, seconds=clip.seconds, notes=list(clip.notes)) for clip in library.clips
-        ],
-        files_refused=[AudioRefusal(file=r.file, reason=r.reason) for r in library.refused],
-    )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.config.profile import Profile
+from metronome_cli.config.quantities import parse_duration
 from metronome_cli.config.settings import Settings
 from metronome_cli.errors import UsageError
 from metronome_cli.run.capacity import CapacityPlan
+from metronome_cli.run.probe import ProbeRun
+from metronome_cli.run.probe_latency import DEFAULT_AGES_S, DEFAULT_BATCHES, ProbePlan
 
 
 def capacity_plan(settings: Settings) -> CapacityPlan:
@@ -56,6 +60,30 @@ def _weights(settings: Settings) -> Path | None:
 
         return find(settings["model"]).path
     return None if settings["weights"] == "random" else Path(settings["weights"])
+
+
+def probe_plan(
+    settings: Settings, batches: Sequence[int], ages: Sequence[str], policies: Sequence[str], steps: int
+) -> ProbeRun:
+    """What `probe latency` will do. Raises UsageError naming the flag that is wrong."""
+    profile = settings.profile
+    own = dict.fromkeys([profile.policy_spec, PolicySpec("unbounded")])
+    grid = ProbePlan(
+        profile,
+        policies=tuple(map(PolicySpec.parse, policies)) or tuple(own),
+        batches=tuple(sorted(set(batches))) or DEFAULT_BATCHES,
+        ages_s=tuple(sorted({parse_duration(age) for age in ages})) or DEFAULT_AGES_S,
+        steps=steps,
+        seed=settings["seed"],
+    )
+    return ProbeRun(
+        grid,
+        audio=tuple(settings["audio"]),
+        device=settings["device"],
+        weights=_weights(settings),
+        argv=tuple(sys.argv[1:]),
+        settings=settings.as_dict(),
+    )
 
 
 def _check(settings: Settings) -> None:

@@ -25,9 +25,9 @@ from metronome_cli.run.stop import Stop
 from metronome_cli.targets.base import Target
 
 WARM_UP = 2
-DEFAULT_BATCHES = (1, 4, 16, 32)
+DEFAULT_BATCHES = (1, 8, 32)
 DEFAULT_AGES_S = (60.0, 600.0, 3600.0)
-MEMORY_BOUND = 4 * 2**30  # bytes of KV that one point may take
+MEMORY_BOUND = 2**30  # bytes of KV that one point may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,10 @@ class LatencyProbe:
             if point.skipped is None:
                 self._visit(point, -(-self.plan.steps // self.plan.rounds))
             self.observer.event("probe", {"done": (visit + 1) / visits, "sessions": point.sessions})
+        return self.surfaces()
+
+    def surfaces(self) -> list[PolicySurface]:
+        """The fit of each policy to what is measured by now."""
         return [self._surface(policy) for policy in self.plan.policies]
 
     def _visit(self, point: ProbedPoint, steps: int) -> None:

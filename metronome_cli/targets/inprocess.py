@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.engine import FrameEngine
 from metronome_cli.engine.types import FrameInput, PoolState, StepResult
+from metronome_cli.engine.weights import DecoderWeights
 from metronome_cli.errors import UsageError
 from metronome_cli.models.registry import Loaded, load_adapter
 
@@ -26,6 +29,15 @@ class InProcessModel:
     def load(cls, profile: Profile, *, device: str, seed: int, weights: Path | None = None) -> InProcessModel:
         """Weights of the profile's adapter: random ones from the seed, or a checkpoint directory's."""
         return cls(load_adapter(profile, weights=weights, device=pick_device(device), seed=seed), seed)
+
+    @property
+    def placement(self) -> tuple[torch.device, torch.dtype]:
+        """Device and dtype of the decoder's weights."""
+        decoder = self.loaded.decoder
+        if isinstance(decoder, DecoderWeights):
+            return decoder.device, decoder.dtype
+        first = next(decoder.parameters())
+        return first.device, first.dtype
 
     def fresh_target(self, profile: Profile, seats: int) -> InProcessTarget:
         """An engine on which nothing has run, under that profile's policy and pool."""
@@ -83,8 +95,6 @@ class InProcessTarget:
 
 def pick_device(name: str) -> str:
     """ "auto" is CUDA where there is one. Raises UsageError for a device that is not there."""
-    import torch
-
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

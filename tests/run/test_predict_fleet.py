@@ -10,6 +10,7 @@ import pytest
 
 from metronome_cli.errors import UsageError
 from metronome_cli.report.model import Capacity, Point, Report
+from metronome_cli.report.probe import Limits, Probe, ProbedCell
 from metronome_cli.report.write import report_json
 from metronome_cli.run.predict_fleet import Cards, FleetQuestion, predict_cards, predict_fleet
 from tests.forecast.test_steptime import CURVE, PERSONAPLEX
@@ -121,6 +122,29 @@ def test_a_measurement_on_an_unknown_device_is_not_scaled(tmp_path: Path) -> Non
     path = capacity_report(tmp_path / "report.json", device="Some Other Card")
     with pytest.raises(UsageError, match="Some Other Card"):
         predict_cards(cards("h100", measured=path))
+
+
+def probe_report(path: Path, device: str) -> Path:
+    cells = [
+        ProbedCell(policy="ring(3000)", sessions=n, age_s=240.0, resident_tokens=3000, steps=15, median_ms=ms)
+        for n, ms in CURVE
+    ]
+    limits = Limits(bytes_per_s=3.35e12, flops_per_s=9.89e14, weight_bytes=1, floor_ms=1.0)
+    report = Report(
+        command="probe", status="complete", verdict=None, exit_code=0, started_at=datetime.now(UTC),
+        duration_s=1.0, argv=[], version="0", environment={"cpu": device},
+        probe=Probe(kind="latency", cells=cells, limits=limits),
+    )  # fmt: skip
+    path.write_text(report_json(report))
+    return path
+
+
+def test_a_probe_calibrates_by_its_own_devices_limits(tmp_path: Path) -> None:
+    path = probe_report(tmp_path / "report.json", "Some Processor")
+    (estimate,) = predict_cards(cards("h100", measured=path)).gpus
+    assert "Some Processor" in estimate.how
+    assert estimate.spread == 2.0  # another kind of device
+    assert estimate.step_ms["16"] == pytest.approx(45.0, rel=0.1)  # its limits are an H100's
 
 
 def test_a_card_that_cannot_hold_the_weights_holds_nobody() -> None:

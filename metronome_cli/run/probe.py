@@ -1,0 +1,223 @@
+"""`probe`: from settings to a report of what a frame costs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metronome_cli import __version__
+from metronome_cli.config.profile import DTYPE_BYTES
+from metronome_cli.config.quantities import format_duration
+from metronome_cli.errors import EngineError, Status, Verdict, exit_code_for
+from metronome_cli.forecast.memory import decoder_parameters
+from metronome_cli.report.environment import environment
+from metronome_cli.report.model import Report
+from metronome_cli.report.probe import DeadlineLimit, Limits, PolicyCost, Probe, ProbedCell
+from metronome_cli.run.audio import open_audio
+from metronome_cli.run.observer import Observer, Observers
+from metronome_cli.run.probe_latency import LatencyProbe, PolicySurface, ProbedPoint, ProbePlan
+from metronome_cli.run.stop import Stop
+
+if TYPE_CHECKING:
+    from metronome_cli.engine.limits import DeviceLimits
+    from metronome_cli.targets.inprocess import InProcessModel
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRun:
+    """What `probe latency` runs. `weights`: a checkpoint directory, None for random."""
+
+    grid: ProbePlan
+    audio: tuple[Path, ...] = ()
+    device: str = "auto"
+    weights: Path | None = None
+    argv: tuple[str, ...] = ()
+    settings: dict[str, object] | None = None
+
+
+def run_probe(run: ProbeRun, observer: Observer | None = None, stop: Stop | None = None) -> Report:
+    """The cost surface of one frame step. What was measured before an engine fault stays in the report."""
+    from metronome_cli.targets.inprocess import InProcessModel
+
+    observer, stop = observer or Observers(), stop or Stop()
+    began_s, started_at = time.perf_counter(), datetime.now(UTC)
+    grid = run.grid
+    streams, audio = open_audio(run.audio, grid.profile.frame, grid.seed, observer)
+    observer.phase("load", f"loading {grid.profile.name}")
+    model = InProcessModel.load(grid.profile, device=run.device, seed=grid.seed, weights=run.weights)
+    limits = _measured_limits(model, observer)
+    probe = LatencyProbe(grid, model.fresh_target, streams, observer, stop)
+    error: str | None = None
+    surfaces: Sequence[PolicySurface] = ()
+    observer.phase("probe", f"{len(probe.points)} points, {grid.rounds} rounds")
+    try:
+        surfaces = probe.run()
+    except EngineError as fault:
+        error = fault.message
+        surfaces = probe.surfaces()
+    status = _status(error, stop)
+    verdict: Verdict | None = None if status == "complete" else "inconclusive"
+    part = probe_part(grid, probe.points, surfaces, limits)
+    return Report(
+        command="probe",
+        status=status,
+        verdict=verdict,
+        exit_code=exit_code_for(status, verdict, signum=stop.signum),
+        answer=_answer(grid, part),
+        clock="real",
+        started_at=started_at,
+        duration_s=time.perf_counter() - began_s,
+        argv=list(run.argv),
+        version=__version__,
+        seed=grid.seed,
+        profile=grid.profile.model_dump(mode="json"),
+        environment=environment(),
+        weights=model.loaded.weights,
+        settings=dict(run.settings or {}),
+        probe=part,
+        audio=audio,
+        error=error,
+    )
+
+
+def _status(error: str | None, stop: Stop) -> Status:
+    if error is not None:
+        return "failed"
+    return "interrupted" if stop() else "complete"
+
+
+def _measured_limits(model: InProcessModel, observer: Observer) -> DeviceLimits:
+    from metronome_cli.engine.limits import measure_limits
+
+    observer.phase("limits", "measuring this device's bandwidth and compute")
+    return measure_limits(*model.placement)
+
+
+def probe_part(
+    grid: ProbePlan,
+    points: Sequence[ProbedPoint],
+    surfaces: Sequence[PolicySurface],
+    limits: DeviceLimits | None,
+) -> Probe:
+    """The report's part from what was measured."""
+    return Probe(
+        kind="latency",
+        cells=[_cell(point) for point in points],
+        policies=[_policy(grid, surface) for surface in surfaces],
+        limits=_limits(grid, points, limits) if limits is not None else None,
+        movers=_movers(points, surfaces),
+    )
+
+
+def _cell(point: ProbedPoint) -> ProbedCell:
+    return ProbedCell(
+        policy=str(point.policy),
+        sessions=point.sessions,
+        age_s=point.age_s,
+        resident_tokens=point.resident,
+        steps=len(point.step_s),
+        median_ms=None if point.median_s is None else point.median_s * 1e3,
+        noise=point.noise if point.step_s else None,
+        stages_ms=point.stages_ms(),
+        skipped=point.skipped,
+    )
+
+
+def _policy(grid: ProbePlan, seen: PolicySurface) -> PolicyCost:
+    surface, slope = seen.surface, seen.slope
+    if surface is None:
+        return PolicyCost(policy=str(seen.policy))
+    measured = {point.age_s: point.resident for point in seen.points if point.step_s}
+    largest = max(point.sessions for point in seen.points if point.step_s)
+    limits = []
+    for age_s, resident in measured.items():
+        within = surface.sessions_within(grid.profile.frame.deadline_s, resident)
+        beyond = within is None or within > largest
+        limits.append(DeadlineLimit(age_s=age_s, sessions=within, extrapolated=beyond))
+    return PolicyCost(
+        policy=str(seen.policy),
+        fixed_ms=surface.fixed_s * 1e3,
+        per_session_ms=surface.per_session_s * 1e3,
+        per_kilotoken_ms=surface.per_token_s * 1e6,
+        fit_spread=surface.spread,
+        oldest_over_youngest=slope.ratio if slope else None,
+        flat=slope.flat if slope else None,
+        deadline_limits=limits,
+    )
+
+
+def _limits(grid: ProbePlan, points: Sequence[ProbedPoint], limits: DeviceLimits) -> Limits:
+    profile = grid.profile
+    shape = profile.shape
+    parameters = (
+        shape.parameters or decoder_parameters(profile) - shape.vocab * shape.hidden
+    )  # less the embedding
+    weight_bytes = parameters * DTYPE_BYTES[profile.shape.dtype]
+    measured = [point for point in points if point.step_s and point.policy == grid.policies[0]]
+    smallest = min(measured, key=lambda p: p.sessions, default=None)
+    largest = max(measured, key=lambda p: p.sessions, default=None)
+    share = profile.turns.speaking_share
+    passes = max(1.0, (profile.tokens.out.speaking + profile.tokens.out.listening) / 2)
+    floor_s = weight_bytes / limits.bytes_per_s
+    tokens = profile.tokens.per_frame(True) * share + profile.tokens.per_frame(False) * (1 - share)
+    return Limits(
+        bytes_per_s=limits.bytes_per_s,
+        flops_per_s=limits.flops_per_s,
+        weight_bytes=weight_bytes,
+        floor_ms=floor_s * 1e3,
+        share_of_bandwidth=_share(smallest, lambda p: passes * floor_s)
+        if smallest and smallest.sessions == 1
+        else None,
+        share_of_compute=_share(largest, lambda p: 2 * parameters * p.sessions * tokens / limits.flops_per_s),
+    )
+
+
+def _share(point: ProbedPoint | None, least_s: Callable[[ProbedPoint], float]) -> float | None:
+    """The least time of the decoder's passes over the time that they took."""
+    if point is None:
+        return None
+    took_s = sum(point.stages_s.get(stage, 0.0) for stage in ("prefill", "decode")) / len(point.step_s)
+    return least_s(point) / took_s if took_s > 0 else None
+
+
+def _movers(points: Sequence[ProbedPoint], surfaces: Sequence[PolicySurface]) -> list[str]:
+    """Shares of the largest measured step of the first policy: what to shrink to make it faster."""
+    surface = next((s for s in surfaces if s.surface is not None), None)
+    if surface is None or surface.surface is None:
+        return []
+    point = max((p for p in surface.points if p.step_s), key=lambda p: (p.sessions, p.age_s))
+    mean_s, fitted = statistics.fmean(point.step_s), surface.surface
+    encode_s = point.stages_s.get("encode", 0.0) / len(point.step_s)
+    staged_s = sum(point.stages_s.values()) / len(point.step_s)
+    shares = {
+        "encoder": encode_s / mean_s,
+        "weights and launches, paid once a step": fitted.fixed_s / mean_s,
+        "attention over the resident cache": point.sessions * point.resident * fitted.per_token_s / mean_s,
+        "host overhead outside the stages": (mean_s - staged_s) / mean_s,
+    }
+    shares["each session's own products"] = max(0.0, 1 - sum(shares.values()))
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    return [f"{name}: {share:.0%}".replace("%", " %") for name, share in ordered]
+
+
+def _answer(grid: ProbePlan, probe: Probe) -> str:
+    return " ".join(_of_policy(grid, cost) for cost in probe.policies) or "Nothing was measured."
+
+
+def _of_policy(grid: ProbePlan, cost: PolicyCost) -> str:
+    if cost.fixed_ms is None or not cost.deadline_limits:
+        return f"{cost.policy}: too few points for a fit."
+    oldest = max(cost.deadline_limits, key=lambda limit: limit.age_s)
+    reading = {True: "flat in age", False: "grows with age", None: "seen at one age only"}[cost.flat]
+    ratio = f" (x{cost.oldest_over_youngest:.2f})" if cost.oldest_over_youngest is not None else ""
+    many = "any number of" if oldest.sessions is None else f"{oldest.sessions}"
+    beyond = ", extrapolated" if oldest.extrapolated else ""
+    return (
+        f"{cost.policy}: {reading}{ratio}; at {format_duration(oldest.age_s)} a step fits "
+        f"{format_duration(grid.profile.frame.deadline_s)} with {many} sessions{beyond}."
+    )
