@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metronome_cli.engine.residency import EVERYTHING
+from metronome_cli.engine.residency import EVERYTHING, KvPolicy, Recycle
 
 
 class InputLog:
@@ -60,3 +60,16 @@ class InputLog:
     @staticmethod
     def _ends(chunk: tuple[int, Tensor]) -> int:
         return chunk[0] + len(chunk[1])
+
+
+def kept_inputs(policy: KvPolicy, block_tokens: int) -> dict[str, int]:
+    """`head` and `tail` of a log that can bring back everything the policy holds, by whole blocks."""
+    head = -(-policy.sinks // block_tokens) * block_tokens
+    if isinstance(policy, Recycle):
+        tail = 2 * policy.horizon
+    elif policy.window >= EVERYTHING:
+        tail = EVERYTHING
+    else:
+        tail = policy.window + 2 * block_tokens
+        tail += policy.max_chunk if policy.max_chunk < EVERYTHING else 0
+    return {"head": head, "tail": tail}

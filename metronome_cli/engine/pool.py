@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 SCRATCH = 0
+NOISE_STD = 0.5
 
 
 class PoolExhausted(Exception):  # noqa: N818 - a state of the pool, not a fault
@@ -49,6 +50,7 @@ class BlockPool:
         self.data: Tensor = torch.zeros(shape, dtype=dtype, device=device)
         self._free = list(range(blocks, 0, -1))
         self._held = bytearray(1 + blocks)
+        self._noise: Tensor | None = None
         if poison and blocks:
             self._fill(self._free, float("nan"))
 
@@ -101,6 +103,15 @@ class BlockPool:
         self._free.extend(blocks)
         if self.poison and blocks:
             self._fill(blocks, float("nan"))
+
+    def randomise(self, blocks: Sequence[int], seed: int) -> None:
+        """Put finite, seeded normal keys and values into allocated blocks, the same into each."""
+        if self._noise is None:
+            shape = (*self.data.shape[:3], *self.data.shape[4:])
+            noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+            self._noise = noise.mul_(NOISE_STD).to(self.data)
+        for block in blocks:
+            self.data[:, :, :, block] = self._noise
 
     def _fill(self, blocks: Sequence[int], value: float) -> None:
         if self.data.device.type == "cpu" and len(blocks) <= 2:  # plain slices beat an index list here

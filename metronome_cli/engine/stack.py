@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -11,16 +10,15 @@ from torch import Tensor
 
 from metronome_cli.config.policy import PolicySpec, SinkPositions
 from metronome_cli.engine.attention import PagedAttention
-from metronome_cli.engine.inputs import InputLog
+from metronome_cli.engine.inputs import InputLog, kept_inputs
 from metronome_cli.engine.plan import Planner, Reach, StepPlan
 from metronome_cli.engine.pool import BlockPool, PoolExhausted
 from metronome_cli.engine.residency import EVERYTHING, Recycle, residency
 from metronome_cli.engine.rotary import Rotary
-from metronome_cli.engine.table import BlockTable
+from metronome_cli.engine.table import BlockTable, covered_runs
 from metronome_cli.errors import EngineError
 
 REBUILD_CHUNK = 256  # tokens of one slot that a recomputation runs at once
-FILL_STD = 0.5  # of the random keys and values of a slot opened at an age
 
 
 class Layers(Protocol):
@@ -76,7 +74,7 @@ class PagedStack:
         self._tables: dict[int, BlockTable] = {}
         self._inputs: dict[int, InputLog] = {}
         self._pending: dict[int, list[tuple[int, int]]] = {}  # ranges of positions to recompute
-        self._fill: Tensor | None = None
+        self._kept_inputs = kept_inputs(self.policy, pool.block_tokens)
 
     # -- seats --
 
@@ -95,10 +93,12 @@ class PagedStack:
         blocks = self.pool.allocate(len(starts))
         self._lay(table, starts, blocks)
         if age:
-            self._fill_blocks(blocks)
+            self.pool.randomise(blocks, self._seed)
         self._tables[slot] = table
         if self.keep_inputs:
-            self._inputs[slot] = self._new_log(slot, age)
+            self._inputs[slot] = InputLog(
+                self.hidden_size, **self._kept_inputs, born=age, seed=self._seed + 7919 * slot
+            )
 
     def close(self, slot: int) -> None:
         """Free a slot's blocks at once and forget it."""
@@ -129,7 +129,7 @@ class PagedStack:
         self._lay(table, starts, self.pool.allocate(len(starts)))
         if starts:
             table.first = starts[0]
-            self._pending[slot] = _ranges(starts, table.block_tokens, table.length)
+            self._pending[slot] = covered_runs(starts, table.block_tokens, table.length)
         return self.reserve(slot, new)
 
     # -- room --
@@ -279,33 +279,6 @@ class PagedStack:
     def _cached_length(self, seen: int) -> int:
         return self.policy.restarted_length(seen) if isinstance(self.policy, Recycle) else seen
 
-    def _new_log(self, slot: int, age: int) -> InputLog:
-        size = self.pool.block_tokens
-        head = -(-self.policy.sinks // size) * size
-        if isinstance(self.policy, Recycle):
-            tail = 2 * self.policy.horizon
-        elif self.policy.window >= EVERYTHING:
-            tail = EVERYTHING
-        else:
-            tail = self.policy.window + 2 * size + (self.policy.max_chunk if self.spec.kind == "ring" else 0)
-        return InputLog(self.hidden_size, head=head, tail=tail, born=age, seed=self._seed + 7919 * slot)
-
     def _past(self, log: InputLog, table: BlockTable, start: int, stop: int) -> Tensor:
         like = torch.empty(0, dtype=self.dtype, device=self.device)
         return log.rows(table.base + start, table.base + stop, like).unsqueeze(0)
-
-    def _fill_blocks(self, blocks: Iterable[int]) -> None:
-        data = self.pool.data
-        if self._fill is None:
-            generator = torch.Generator().manual_seed(self._seed)
-            shape = (*data.shape[:3], *data.shape[4:])
-            self._fill = torch.randn(shape, generator=generator).mul_(FILL_STD).to(data)
-        for block in blocks:
-            data[:, :, :, block] = self._fill
-
-
-def _ranges(starts: Sequence[int], block_tokens: int, length: int) -> list[tuple[int, int]]:
-    """Runs of positions that blocks cover: starts [0, 16, 64], size 16, length 70 -> [(0, 32), (64, 70)]."""
-    breaks = [i + 1 for i, (a, b) in enumerate(pairwise(starts)) if b != a + block_tokens]
-    runs = [starts[a:b] for a, b in pairwise([0, *breaks, len(starts)])]
-    return [(run[0], min(length, run[-1] + block_tokens)) for run in runs if run and run[0] < length]

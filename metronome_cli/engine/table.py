@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -107,3 +110,10 @@ class BlockTable:
         if count and int(offsets.max()) >= size:
             raise IndexError("no block is reserved for these positions")
         return self._ids[entries] * size + offsets
+
+
+def covered_runs(starts: Sequence[int], block_tokens: int, length: int) -> list[tuple[int, int]]:
+    """Runs of positions below `length` that blocks cover: [0, 16, 64], 16, 70 -> [(0, 32), (64, 70)]."""
+    breaks = [i + 1 for i, (a, b) in enumerate(pairwise(starts)) if b != a + block_tokens]
+    runs = [starts[a:b] for a, b in pairwise([0, *breaks, len(starts)])]
+    return [(run[0], min(length, run[-1] + block_tokens)) for run in runs if run and run[0] < length]
