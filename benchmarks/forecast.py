@@ -13,7 +13,7 @@ truth lies within the stated 90 % interval, with the binomial interval of that s
 servers that fall behind (the virtual clock charges compute, but these decoders are fast enough); other
 arrivals than all at once.
 
-    python benchmarks/forecast.py --cases 60 --seed 1 --json
+    python benchmarks/forecast.py --cases 200 --seed 1 --json
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from metronome_cli.load.turns import TurnPlan
 from metronome_cli.measure.confidence import binomial_interval
 from metronome_cli.measure.ledger import Ledger
 
-RATE, FITTED, PHASES, SAMPLED_S = 16_000, 0.3, 4, 0.5
+RATE, FITTED, PHASES, SAMPLED_S = 16_000, 0.3, 2, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Foretold:
 
 
 class Silence:
-    """Silent audio, and phases on a quarter of the period, so that a step batches a quarter of the sessions."""
+    """Silent audio, and two phases in the period, so that a step batches half of the sessions."""
 
     def __init__(self, profile: Profile) -> None:
         self._frame = np.zeros(profile.frame.samples, dtype=np.float32)
@@ -86,17 +86,17 @@ class Silence:
         return self._frame
 
     def phase_s(self, index: int) -> float:
-        return index % PHASES / PHASES * self._period_s
+        return (index % PHASES + 0.5) / PHASES * self._period_s
 
 
 def draw(rng: np.random.Generator, number: int) -> Case:
-    """Conditions in which the pool is full after about 30 to 120 s."""
+    """Conditions in which the pool is full after about 30 to 90 s."""
     period_ms = int(rng.choice([320, 480, 960]))
     sessions, block = int(rng.integers(16, 129)), int(rng.choice([8, 16, 32]))
     into, listening = int(rng.choice([2, 4, 8, 16])), int(rng.integers(0, 3))
     speaking, share = listening + int(rng.integers(2, 13)), float(rng.uniform(0.2, 0.8))
     a_second = (into + share * speaking + (1 - share) * listening) / period_ms * 1e3
-    blocks = round(sessions * a_second * rng.uniform(30, 120) / block)
+    blocks = round(sessions * a_second * rng.uniform(30, 90) / block)
     fields = {
         "name": f"case-{number}",
         "title": "Random case",
@@ -166,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=60)
+    parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

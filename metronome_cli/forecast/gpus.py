@@ -66,3 +66,18 @@ def gpu_of_device(device: str) -> tuple[str, Gpu] | None:
         if words <= said and (best is None or len(words) > best[0]):
             best = (len(words), key)
     return None if best is None else (best[1], gpus()[best[1]])
+
+
+def device_of_limits(bytes_per_s: float, flops_per_s: float, dtype: str) -> Gpu:
+    """A device that is in no table, by what was measured of it in `dtype`."""
+    tflops = flops_per_s / 1e12 * (2.0 if dtype == "float32" else 1.0)  # `flops` halves for float32
+    return Gpu.model_validate(
+        {
+            "title": "measured device",
+            "memory": "0B",
+            "bandwidth_gb_s": bytes_per_s / 1e9,
+            "bf16_tflops": tflops,
+            "fp8_tflops": tflops,
+            "source": "measured",
+        }
+    )

@@ -51,6 +51,15 @@ class Efficiency:
 
 
 @dataclass(frozen=True, slots=True)
+class StepPoint:
+    """A measured step: seconds, for so many sessions with so many positions in each cache."""
+
+    sessions: int
+    seconds: float
+    resident: float
+
+
+@dataclass(frozen=True, slots=True)
 class StepTime:
     """T(N) = fixed + N each, in seconds; `spread` as a factor either way."""
 
@@ -101,20 +110,23 @@ def estimate(profile: Profile, gpu: Gpu, resident: float, efficiency: Efficiency
 
 
 def measured_efficiency(
-    profile: Profile, gpu: Gpu, resident: float, points: Sequence[tuple[int, float]], how: str
+    profile: Profile, gpu: Gpu, points: Sequence[StepPoint], how: str, spread: float = MEASURED
 ) -> Efficiency:
-    """x and y from points (sessions, seconds a step) on a known card; with one N only, one factor for both.
+    """x and y from measured points on a known card; from one concurrency only, one factor for both.
 
     Raises ValueError without points.
     """
     if not points:
         raise ValueError("no measured points")
-    ideal = roofline(profile, gpu, resident)
-    if len({sessions for sessions, _ in points}) < 2:
-        ratio = sum(seconds / ideal.at(sessions) for sessions, seconds in points) / len(points)
-        return Efficiency(max(_LEAST, ratio), max(_LEAST, ratio), MEASURED**2, how + ", at one concurrency")
-    x, y = _least_squares([(ideal.fixed_s, n * ideal.each_s, seconds) for n, seconds in points])
-    return Efficiency(x, y, MEASURED, how)
+    ideal = [roofline(profile, gpu, point.resident) for point in points]
+    if len({point.sessions for point in points}) < 2:
+        ratios = [p.seconds / roof.at(p.sessions) for p, roof in zip(points, ideal, strict=True)]
+        ratio = max(_LEAST, sum(ratios) / len(ratios))
+        return Efficiency(ratio, ratio, spread * MEASURED, how + ", at one concurrency")
+    rows = [
+        (roof.fixed_s, p.sessions * roof.each_s, p.seconds) for p, roof in zip(points, ideal, strict=True)
+    ]
+    return Efficiency(*_least_squares(rows), spread, how)
 
 
 def _least_squares(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float]:

@@ -14,11 +14,13 @@ from typing import Any
 from metronome_cli.config.profile import Profile
 from metronome_cli.errors import UsageError, Verdict
 from metronome_cli.forecast.fleet import Demand, Fleet
-from metronome_cli.forecast.gpus import Gpu, find_gpu, gpu_of_device
+from metronome_cli.forecast.gpus import Gpu, device_of_limits, find_gpu, gpu_of_device
 from metronome_cli.forecast.memory import DEFAULT_SHARE, MemoryPlan, Weights, profile_weights
 from metronome_cli.forecast.outlook import DEFAULT_CONFIDENCE, Question, max_sessions
 from metronome_cli.forecast.steptime import (
+    UNMEASURED,
     Efficiency,
+    StepPoint,
     StepTime,
     estimate,
     measured_efficiency,
@@ -35,7 +37,7 @@ JUDGED_ROLES = ("screen", "confirm", "next", "single", "memory", "soak", "step",
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """Cards to estimate, under a profile. `measured`: a capacity report whose step times calibrate them."""
+    """Cards to estimate, under a profile. `measured`: a capacity or probe report that calibrates them."""
 
     names: tuple[str, ...]
     profile: Profile
@@ -240,30 +242,40 @@ def _shown_steps(step: StepTime, most: int) -> dict[str, float]:
 
 
 def _efficiency(cards: Cards, resident: float) -> Efficiency:
-    """From a capacity report on a card of the table; the documented default otherwise."""
+    """From a capacity or probe report, against its card's peaks; the documented default otherwise."""
     if cards.measured is None:
         return Efficiency()
     report = load_report(cards.measured)
-    known = gpu_of_device(_device_of(report))
-    if known is None:
-        raise UsageError(
-            f"{cards.measured}: measured on {_device_of(report) or 'an unnamed device'}, which is not in the table",
-            hint="without --capacity-report a documented default efficiency is used",
-        )
-    points = step_times(report)
+    points = step_points(report, resident)
     if not points:
-        raise UsageError(f"{cards.measured}: no step times in it", hint="give the report of a capacity run")
-    how = f"measured on {known[0]} in {cards.measured.name}"
-    return measured_efficiency(cards.profile, known[1], resident, points, how)
+        raise UsageError(
+            f"{cards.measured}: no step times in it", hint="give the report of a capacity or probe run"
+        )
+    device = _device_of(report)
+    known = gpu_of_device(device)
+    how = f"measured on {known[0] if known else device or 'its device'} in {cards.measured.name}"
+    if known is not None:
+        return measured_efficiency(cards.profile, known[1], points, how)
+    limits = report.probe.limits if report.probe else None
+    if limits is None:
+        raise UsageError(
+            f"{cards.measured}: measured on {device or 'an unnamed device'}, which is not in the table",
+            hint="give a probe report, which measures its device's limits, or none for a documented default",
+        )
+    own = device_of_limits(limits.bytes_per_s, limits.flops_per_s, cards.profile.shape.dtype)
+    return measured_efficiency(cards.profile, own, points, f"{how}, another kind of device", UNMEASURED)
 
 
-def step_times(report: Report) -> list[tuple[int, float]]:
-    """(sessions, seconds of compute a step) of every judged point."""
+def step_points(report: Report, resident: float) -> list[StepPoint]:
+    """Compute of a step in every judged point of a capacity run and every cell of a probe."""
     points = report.capacity.points if report.capacity else []
+    cells = report.probe.cells if report.probe else []
     return [
-        (p.sessions, sum(p.stages_ms.values()) / 1e3)
+        StepPoint(p.sessions, sum(p.stages_ms.values()) / 1e3, resident)
         for p in points
         if p.role in JUDGED_ROLES and p.stages_ms and p.steps
+    ] + [
+        StepPoint(c.sessions, c.median_ms / 1e3, c.resident_tokens) for c in cells if c.median_ms is not None
     ]
 
 

@@ -11,6 +11,7 @@ from metronome_cli.errors import UsageError
 from metronome_cli.forecast.gpus import find_gpu, gpu_of_device, gpus
 from metronome_cli.forecast.steptime import (
     Efficiency,
+    StepPoint,
     estimate,
     measured_efficiency,
     resident_positions,
@@ -40,10 +41,8 @@ def test_the_unmeasured_estimate_holds_the_curve_in_its_interval(card: str) -> N
 
 def test_three_measured_points_foretell_the_fourth_within_the_stated_spread() -> None:
     gpu = find_gpu("h100")[1]
-    points = [(batch, ms / 1e3) for batch, ms in CURVE]
-    step = estimate(
-        PERSONAPLEX, gpu, 3000, measured_efficiency(PERSONAPLEX, gpu, 3000, points[:3], "measured")
-    )
+    points = [StepPoint(batch, ms / 1e3, 3000) for batch, ms in CURVE]
+    step = estimate(PERSONAPLEX, gpu, 3000, measured_efficiency(PERSONAPLEX, gpu, points[:3], "measured"))
     assert step.at(32) * 1e3 == pytest.approx(70.2, rel=step.spread - 1)
     assert step.at(32) * 1e3 == pytest.approx(70.2, rel=0.1)  # 64 ms: 9 % low
     assert step.sessions_within(0.080) == pytest.approx(38, rel=0.25)  # where the curve itself would cross
@@ -53,15 +52,15 @@ def test_three_measured_points_foretell_the_fourth_within_the_stated_spread() ->
 def test_calibration_finds_the_efficiency_that_made_the_points(x: float, y: float) -> None:
     gpu = find_gpu("l40s")[1]
     ideal = roofline(PERSONAPLEX, gpu, 3000)
-    points = [(n, x * ideal.fixed_s + y * n * ideal.each_s) for n in (1, 4, 16, 50)]
-    found = measured_efficiency(PERSONAPLEX, gpu, 3000, points, "measured")
+    points = [StepPoint(n, x * ideal.fixed_s + y * n * ideal.each_s, 3000) for n in (1, 4, 16, 50)]
+    found = measured_efficiency(PERSONAPLEX, gpu, points, "measured")
     assert (found.x, found.y) == pytest.approx((x, y), rel=1e-6)
 
 
 def test_one_concurrency_gives_one_factor_and_a_wider_interval() -> None:
     gpu = find_gpu("l40s")[1]
     ideal = roofline(PERSONAPLEX, gpu, 3000)
-    found = measured_efficiency(PERSONAPLEX, gpu, 3000, [(8, 3 * ideal.at(8))], "measured")
+    found = measured_efficiency(PERSONAPLEX, gpu, [StepPoint(8, 3 * ideal.at(8), 3000)], "measured")
     assert found.x == found.y == pytest.approx(3)
     assert found.spread > 1.25
 
