@@ -76,6 +76,7 @@ class MiniCpmO:
         self._mel45 = UnitMel45(shape.encoder.mels, device)
         self._mel26 = UnitMel26(shape.encoder.mels, device)
         self._sessions: dict[int, Session] = {}
+        self._encoder_peak = 0
 
     @classmethod
     def from_profile(
@@ -153,6 +154,8 @@ class MiniCpmO:
         else:
             mels = list(self._mel26.units(audio))
         heard = self._weights.encoder(mels, [session.cache for session in sessions])
+        held = sum(session.cache.nbytes for session in self._sessions.values())
+        self._encoder_peak = max(self._encoder_peak, held)
         embeds: Tensor = self._weights.projection(heard)
         return embeds
 
@@ -173,7 +176,7 @@ class MiniCpmO:
             "parameters": self._weights.parameters,
             "state_bytes": cache + mel,
             "state_bytes_mean": cache // 2 + mel,
-            "encoder_bytes_now": sum(session.cache.nbytes for session in self._sessions.values()),
+            "encoder_bytes_peak": self._encoder_peak,  # of all sessions together
             "decides": "model" if self._decides else "plan",
             "streaming": _exactness(shape.version),
             "talker": self._talker is not None,
