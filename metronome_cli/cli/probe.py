@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 GRID, LOAD, OUTPUT = "Grid", "Load", "Output"
 
+
+class DefaultsToLatency(TyperGroup):
+    """`metronome probe ...` means `metronome probe latency ...`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+            args = ["latency", *args]
+        return super().parse_args(ctx, args)
+
+
 probe = typer.Typer(
-    no_args_is_help=False,
-    help="What one frame costs by batch and session age, and whether the bound keeps quality.",
+    cls=DefaultsToLatency,
+    help="What one frame costs by batch and session age (latency, the default), and whether the bound keeps quality.",
 )
 
 
-@probe.callback(invoke_without_command=True)
-def choose(ctx: typer.Context) -> None:
-    """What one frame costs by batch and session age (latency, the default), and what the bound does to quality."""
-    if ctx.invoked_subcommand is None:
-        latency()
+@probe.callback()
+def choose() -> None:
+    """What one frame costs by batch and session age (latency, the default), and whether the bound keeps quality."""
 
 
 @probe.command(

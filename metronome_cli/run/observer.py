@@ -43,6 +43,37 @@ class Snapshot:
     random_weights: bool = True
 
 
+def progress_only(
+    phase: str, detail: str, elapsed_s: float, progress: float, *, deadline_ms: float, random_weights: bool
+) -> Snapshot:
+    """A snapshot of work that has no sessions to show: how far it is, and how long it will take yet."""
+    return Snapshot(
+        phase=phase,
+        detail=detail,
+        elapsed_s=elapsed_s,
+        run_s=elapsed_s,
+        clock="real",
+        progress=progress,
+        eta_s=elapsed_s * (1 - progress) / progress if progress > 0 else None,
+        offered=0,
+        admitted=0,
+        shed=0,
+        running=0,
+        waiting=0,
+        cap=None,
+        deadline_ms=deadline_ms,
+        p50_ms=None,
+        p99_ms=None,
+        max_ms=None,
+        misses=0,
+        empty_frames=0,
+        frames=0,
+        steps=0,
+        occupancy=None,
+        random_weights=random_weights,
+    )
+
+
 class Observer(Protocol):
     """A watcher. Every method returns at once and never raises for reasons of its own display."""
 

@@ -51,7 +51,8 @@ def run_probe(run: ProbeRun, observer: Observer | None = None, stop: Stop | None
     observer.phase("load", f"loading {grid.profile.name}")
     model = InProcessModel.load(grid.profile, device=run.device, seed=grid.seed, weights=run.weights)
     limits = _measured_limits(model, observer)
-    probe = LatencyProbe(grid, model.fresh_target, streams, observer, stop)
+    random = model.loaded.weights == "random"
+    probe = LatencyProbe(grid, model.fresh_target, streams, observer, stop, random_weights=random)
     error: str | None = None
     surfaces: Sequence[PolicySurface] = ()
     observer.phase("probe", f"{len(probe.points)} points, {grid.rounds} rounds")

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.config.profile import Pool, Profile
+from metronome_cli.config.quantities import format_duration
 from metronome_cli.engine.types import FrameInput, SlotRefused
 from metronome_cli.load.population import StreamSource
 from metronome_cli.measure.surface import Cost, Slope, Surface, fit, slope
 from metronome_cli.run.lab import TargetFactory
-from metronome_cli.run.observer import Observer
+from metronome_cli.run.observer import Observer, progress_only
 from metronome_cli.run.stop import Stop
 from metronome_cli.targets.base import Target
 
@@ -93,12 +94,15 @@ class LatencyProbe:
         streams: StreamSource,
         observer: Observer,
         stop: Stop,
+        *,
+        random_weights: bool = True,
     ) -> None:
         self.plan = plan
         self.observer = observer
         self.stop = stop
         self._make_target = make_target
         self._streams = streams
+        self._random_weights = random_weights
         self.points = [self._cell(*cell) for cell in self._grid()]
 
     def _grid(self) -> Iterator[tuple[PolicySpec, int, float]]:
@@ -121,6 +125,7 @@ class LatencyProbe:
     def run(self) -> list[PolicySurface]:
         """Every cell, round by round; then the fit of each policy."""
         open_points = [point for point in self.points if point.skipped is None]
+        began_s = time.perf_counter()
         visits = self.plan.rounds * max(1, len(open_points))
         for visit in range(visits):
             if self.stop():
@@ -128,8 +133,22 @@ class LatencyProbe:
             point = open_points[visit % len(open_points)]
             if point.skipped is None:
                 self._visit(point, -(-self.plan.steps // self.plan.rounds))
-            self.observer.event("probe", {"done": (visit + 1) / visits, "sessions": point.sessions})
+            self._tell((visit + 1) / visits, point, time.perf_counter() - began_s)
         return self.surfaces()
+
+    def _tell(self, done: float, point: ProbedPoint, elapsed_s: float) -> None:
+        detail = f"{point.policy}, {point.sessions} sessions of {format_duration(point.age_s)}"
+        self.observer.event("probe", {"done": done, "point": detail})
+        self.observer.snapshot(
+            progress_only(
+                "probe",
+                detail,
+                elapsed_s,
+                done,
+                deadline_ms=self.plan.profile.frame.deadline_s * 1e3,
+                random_weights=self._random_weights,
+            )
+        )
 
     def surfaces(self) -> list[PolicySurface]:
         """The fit of each policy to what is measured by now."""
