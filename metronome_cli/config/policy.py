@@ -9,12 +9,15 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from metronome_cli.config.quantities import shown
 from metronome_cli.errors import UsageError
 
 PolicyKind = Literal["unbounded", "window", "ring", "recycle"]
 Exhaustion = Literal["stall", "preempt", "refuse"]
 SinkPositions = Literal["rolling", "absolute"]
-_FORM = re.compile(r"\s*(unbounded|window|ring|recycle)\s*(?:\(\s*(\d{1,9})\s*(?:,\s*(\d{1,9})\s*)?\))?\s*")
+_FORM = re.compile(
+    r"\s*(unbounded|window|ring|recycle)\s*(?:\(\s*(\d{1,9})\s*(?:,\s*(\d{1,9})\s*)?\))?\s*", re.ASCII
+)
 _HINT = "one of: unbounded, window(W, S), window(W), ring(W), recycle(W), with W and S in tokens"
 
 
@@ -37,12 +40,12 @@ class PolicySpec:
         """Raises UsageError for an unknown form, a missing W, or S where there are no sinks."""
         match = _FORM.fullmatch(text)
         if match is None:
-            raise UsageError(f"{text!r} is not a policy", hint=_HINT)
+            raise UsageError(f"{shown(text)} is not a policy", hint=_HINT)
         kind, window, sinks = match[1], int(match[2] or 0), int(match[3] or 0)
         if (kind == "unbounded") != (match[2] is None) or (kind != "window" and match[3]):
-            raise UsageError(f"{text!r} is not a policy", hint=_HINT)
+            raise UsageError(f"{shown(text)} is not a policy", hint=_HINT)
         if kind != "unbounded" and window < 1:
-            raise UsageError(f"{text!r}: W must be at least 1 token", hint=_HINT)
+            raise UsageError(f"{shown(text)}: W must be at least 1 token", hint=_HINT)
         return cls(kind, window, sinks)  # type: ignore[arg-type]
 
     def __str__(self) -> str:

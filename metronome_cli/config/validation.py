@@ -91,7 +91,7 @@ def _mistake(model: type[BaseModel], error: Any) -> tuple[str, str | None]:
 
 def _must(message: str) -> str:
     """pydantic's sentence without its subject: "must be a valid integer"."""
-    _, should, rest = message.partition(" should ")
+    _, should, rest = message.replace("a valid tuple", "a list").partition(" should ")
     return f"must {rest}" if should else f"is not valid: {message}"
 
 
