@@ -305,7 +305,8 @@ class CapacityRun:
         ]
         if confirmed:
             return confirmed[0]
-        return self.points[-1] if self.points else None
+        measured = [point for point in self.points if point.steps] or self.points
+        return measured[-1] if measured else None
 
     def _objectives(self, decisive: Point | None) -> list[ObjectiveResult]:
         if decisive is not None:

@@ -64,7 +64,8 @@ class Search:
             return self._interrupted() if self.lab.stop() else self.found
         self.found.step = max(1, round(0.05 * start))
         candidate = self._bracket(start)
-        self._settle(candidate)
+        if not self.lab.stop():
+            self._settle(candidate)
         return self._interrupted() if self.lab.stop() else self.found
 
     def _interrupted(self) -> Found:
