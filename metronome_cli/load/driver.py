@@ -119,4 +119,5 @@ class Driver:
 def _found_no_block(result: StepResult) -> bool:
     """Whether some session wanted a block in this step and the pool had none."""
     refused = any(outcome.ended == "refused" for outcome in result.outcomes)
-    return result.pool.waiting > 0 or result.preemptions > 0 or refused
+    elsewhere = any(pool.waiting for pool in result.other_pools.values())
+    return result.pool.waiting > 0 or elsewhere or result.preemptions > 0 or refused
