@@ -9,9 +9,9 @@ Activations are the widest moment of a step in which all N sessions' frames are 
 position the residual (twice), queries, keys and values, and both halves of the MLP, one layer at a time;
 and one float32 row of logits a session. An upper bound for fused kernels, about right for plain ones.
 
-State outside the pool is what stages keep beside it: rings of `limit` positions, `state_bytes`, and paged
-caches without a pool, at their `limit`, or where they have none at what they reach on average in a
-session's life.
+State outside the pool is what stages keep beside it: `state_bytes`, rings of `limit` positions, and paged
+caches without a pool at what they reach, though never more than `limit`: by the end of a session on average,
+or, where a turn's end empties them, in a turn that one in a hundred outlasts (-ln 0.01 = 4.6 mean turns).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from metronome_cli.forecast.outlook import Budget
 from metronome_cli.forecast.stores import turn_process
 
 DEFAULT_SHARE = 0.9
+LONG_TURN = -math.log(0.01)  # mean turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,20 @@ def state_outside(profile: Profile) -> int:
 def _stage_bytes(profile: Profile, stage: Stage) -> int:
     if stage.kind not in ("paged", "ring"):
         return stage.state_bytes
-    positions = stage.limit
-    if positions is None:
-        share, speed = profile.turns.speaking_share, stage.positions_per_s
-        lived_s = turn_process(profile).turn_s if stage.resets == "turn" else profile.session_length
-        positions = math.ceil(lived_s * (share * speed.speaking + (1 - share) * speed.listening))
+    positions = stage.limit if stage.kind == "ring" and stage.limit else _reached(profile, stage)
+    if stage.limit is not None:
+        positions = min(positions, stage.limit)
     return stage.state_bytes + positions * stage.kv_bytes_per_position
+
+
+def _reached(profile: Profile, stage: Stage) -> int:
+    """Positions that a paged cache of its own comes to in one session."""
+    process, speed = turn_process(profile), stage.positions_per_s
+    if stage.resets == "turn" and process.varies:
+        heard = speed.listening * process.listen_s
+        return math.ceil(LONG_TURN * (heard + speed.speaking * process.turn_s))
+    mean = process.share * speed.speaking + (1 - process.share) * speed.listening
+    return math.ceil(profile.session_length * mean)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Protocol
 HORIZON_S = 30 * 86_400.0  # a pool that lasts longer "does not saturate"
 _TOLERANCE = 1e-5
 _SOONEST_S = 1e-3
+_LEAST = 1e-6  # less is as good as never
 
 
 class Hazard(Protocol):
@@ -51,7 +52,8 @@ class Passage:
         impossible.
         """
         first = min(self.hazards, key=lambda h: (-round(h.by(t_s), 6), h.first_order_s), default=None)
-        return "none" if first is None or math.isinf(first.first_order_s) else first.name
+        possible = first is not None and (first.by(t_s) >= _LEAST or first.first_order_s < HORIZON_S)
+        return first.name if first is not None and possible else "none"
 
 
 def quantile(by: Callable[[float], float], share: float, guess_s: float) -> float | None:

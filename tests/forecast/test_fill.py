@@ -115,3 +115,27 @@ def test_a_ring_is_taken_at_once() -> None:
     growth = Growth(TurnProcess(0.5, 8.0), 0.08, into=1, block_tokens=16, policy=PolicySpec("ring", 3000))
     assert Fill("pool", growth, 10, 1880).by(0.0) == 0.0
     assert Fill("pool", growth, 10, 1879).by(0.0) == 1.0
+
+
+def drawn_case(rng: np.random.Generator) -> tuple[Profile, int]:
+    """Random conditions in which the pool is full after some tens of seconds."""
+    sessions, block = int(rng.integers(4, 40)), int(rng.choice([8, 16, 32]))
+    heard, said, share = int(rng.integers(1, 16)), int(rng.integers(2, 14)), float(rng.uniform(0.2, 0.8))
+    blocks = round(sessions * (heard + share * said) * rng.uniform(20, 60) / block)
+    case = profile(
+        tokens={"into": heard, "out": {"listening": 0, "speaking": said}},
+        turns={"speaking_share": share, "turn": f"{rng.uniform(2, 10):.3f}s"},
+        pool={"blocks": blocks, "block_tokens": block},
+    )
+    return case, sessions
+
+
+def test_the_interval_holds_as_often_as_it_says() -> None:
+    rng, held = np.random.default_rng(3), []
+    for seed in range(150):
+        case, sessions = drawn_case(rng)
+        assert case.pool is not None and case.pool.blocks is not None  # noqa: PT018
+        truth = simulated_t_sat(case, sessions, case.pool.blocks, seed)
+        fill = Fill("pool", main_growth(case, case.pool.block_tokens), sessions, case.pool.blocks)
+        held.append(fill.by(truth) >= 0.05 and fill.by(truth - 1e-6) <= 0.95)
+    assert 0.83 < np.mean(held) < 0.97  # 0.9 +- 3 standard errors

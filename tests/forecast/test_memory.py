@@ -99,12 +99,16 @@ def test_state_outside_the_pool_is_paid_by_every_session() -> None:
     stages = [
         {"name": "codec", "kind": "state", "state_bytes": "8MiB"},
         {"name": "ring", "kind": "ring", "limit": 250, "kv_bytes_per_position": 32 * 1024},
-        {"name": "talker", "kind": "paged", "limit": 4096, "kv_bytes_per_position": 60 * 1024},
+        {"name": "talker", "kind": "paged", "limit": 4096, "kv_bytes_per_position": 60 * 1024,
+         "positions_per_s": {"speaking": 25}},
+        {"name": "turns", "kind": "paged", "limit": 4096, "kv_bytes_per_position": 60 * 1024, "resets": "turn",
+         "positions_per_s": {"speaking": 25}},
         {"name": "pooled", "kind": "paged", "kv_bytes_per_position": 1024, "pool": {"blocks": 10}},
         {"name": "depth", "kind": "per_frame", "kv_bytes_per_position": 1024, "limit": 8},
-    ]
+    ]  # fmt: skip
     case = profile(pool=None, stages=stages)
-    each = 8 * 2**20 + 250 * 32 * 1024 + 4096 * 60 * 1024
+    each = 8 * 2**20 + 250 * 32 * 1024 + 4096 * 60 * 1024  # ten minutes of talk pass the limit
+    each += 922 * 60 * 1024  # 4.6 turns of 8 s at 25 a second
     assert state_outside(case) == each
     plan = MemoryPlan(case, 96 * GIB, Weights(GIB, "files"))
     shrink = plan.lines(1)[-1].size - plan.lines(11)[-1].size
