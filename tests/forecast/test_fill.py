@@ -26,7 +26,7 @@ def simulated_t_sat(case: Profile, sessions: int, blocks: int, seed: int, over_s
     starts = staggered_starts(sessions, period, over_s)
     plans = [TurnPlan(case.turns.speaking_share, case.turns.turn, seed * 1000 + i) for i in range(sessions)]
     held, seen = np.zeros(sessions), np.full(sessions, float(case.head_tokens))
-    due = sorted((starts[i] + (k + 1) * period, i, k) for i in range(sessions) for k in range(600))
+    due = sorted((starts[i] + (k + 1) * period, i, k) for i in range(sessions) for k in range(250))
     for instant, i, k in due:
         seen[i] += tokens.per_frame(plans[i].speaking(k * period))
         held[i] = math.ceil(seen[i] / case.pool.block_tokens)
