@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metronome_cli.models.mimi import seanet
-from metronome_cli.models.mimi.conv import Conv, TransposedConv
+from metronome_cli.models.mimi.conv import ChannelUpsample, Conv
 from metronome_cli.models.mimi.quantizer import Quantizer
 from metronome_cli.models.mimi.shape import MimiShape
 from metronome_cli.models.mimi.state import RowLayout, SlotRows
@@ -127,11 +127,11 @@ class Encoder:
     def step(self, state: HalfState, slots: Sequence[int], audio: Tensor) -> Tensor:
         """audio: [batch, frame_samples] -> latents [batch, hidden]."""
         batch = state.enter(slots)
-        x = seanet.run(self.convolutions, audio[:, None], batch.rows, batch.fresh)
-        x = self.transformer(x.transpose(1, 2), slots, batch.lengths, state.rings)
-        latents = self.down(x.transpose(1, 2), batch.rows, batch.fresh)
+        x = seanet.run(self.convolutions, audio[..., None], batch.rows, batch.fresh)
+        x = self.transformer(x, slots, batch.lengths, state.rings)
+        latents = self.down(x, batch.rows, batch.fresh)
         state.leave(batch, x.shape[1])
-        return latents[..., 0]
+        return latents[:, 0]
 
 
 class Decoder:
@@ -139,10 +139,7 @@ class Decoder:
 
     def __init__(self, weights: WeightSource, shape: MimiShape) -> None:
         self.layout = RowLayout()
-        widths = (shape.hidden, shape.hidden)
-        self.up = TransposedConv(
-            weights, self.layout, "upsample", widths, shape.stride, groups=shape.hidden, bias=False
-        )
+        self.up = ChannelUpsample(weights, self.layout, "upsample", shape.hidden, shape.stride)
         self.transformer = CodecTransformer(weights, "decoder_transformer", shape)
         self.convolutions = seanet.decoder(weights, self.layout, shape)
         self._device = weights.device
@@ -153,8 +150,8 @@ class Decoder:
     def step(self, state: HalfState, slots: Sequence[int], latents: Tensor) -> Tensor:
         """latents: [batch, hidden] -> audio [batch, frame_samples]."""
         batch = state.enter(slots)
-        x = self.up(latents[..., None], batch.rows, batch.fresh)
-        x = self.transformer(x.transpose(1, 2), slots, batch.lengths, state.rings)
-        audio = seanet.run(self.convolutions, x.transpose(1, 2), batch.rows, batch.fresh)
-        state.leave(batch, x.shape[1])
-        return audio[:, 0]
+        x = self.up(latents[:, None], batch.rows, batch.fresh)
+        x = self.transformer(x, slots, batch.lengths, state.rings)
+        audio = seanet.run(self.convolutions, x, batch.rows, batch.fresh)
+        state.leave(batch, self.up.stride)
+        return audio[..., 0]

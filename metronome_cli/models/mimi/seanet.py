@@ -40,23 +40,23 @@ class Residual:
         self.second = Conv(weights, layout, f"{name}.second", (inner, dim), 1, gain=0.5)
 
     def __call__(self, x: Tensor, rows: Tensor, fresh: Tensor) -> Tensor:
-        """x: [batch, dim, columns] -> the same shape."""
+        """x: [batch, columns, dim] -> the same shape."""
         inner = self.first(F.elu(x), rows, fresh)
-        return x + self.second(F.elu(inner, inplace=True), rows, fresh)
+        return self.second.plus(F.elu(inner, inplace=True), rows, fresh, x)
 
 
 class Activated:
-    """A step after an ELU."""
+    """A step after an ELU, which is applied in place: nothing else reads its input."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
 
     def __call__(self, x: Tensor, rows: Tensor, fresh: Tensor) -> Tensor:
-        return self.step(F.elu(x), rows, fresh)
+        return self.step(F.elu(x, inplace=True), rows, fresh)
 
 
 def encoder(weights: WeightSource, layout: RowLayout, shape: MimiShape) -> list[Step]:
-    """[batch, 1, samples] -> [batch, hidden, samples / hop], as a list of steps."""
+    """[batch, samples, 1] -> [batch, samples / hop, hidden], as a list of steps."""
     names = _Names("encoder")
     steps: list[Step] = [Conv(weights, layout, names.conv(), (1, shape.filters), shape.kernel)]
     dim = shape.filters
@@ -72,7 +72,7 @@ def encoder(weights: WeightSource, layout: RowLayout, shape: MimiShape) -> list[
 
 
 def decoder(weights: WeightSource, layout: RowLayout, shape: MimiShape) -> list[Step]:
-    """[batch, hidden, columns] -> [batch, 1, columns x hop], as a list of steps."""
+    """[batch, columns, hidden] -> [batch, columns x hop, 1], as a list of steps."""
     names = _Names("decoder")
     dim = shape.filters * 2 ** len(shape.ratios)
     steps: list[Step] = [Conv(weights, layout, names.conv(), (shape.hidden, dim), shape.kernel)]

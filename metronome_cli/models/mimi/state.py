@@ -22,10 +22,10 @@ class RowLayout:
     def __init__(self) -> None:
         self.width = 0
 
-    def take(self, channels: int, columns: int) -> Span:
-        """Room for `channels` x `columns` numbers."""
-        span = Span(self.width, channels, columns)
-        self.width += channels * columns
+    def take(self, columns: int, channels: int) -> Span:
+        """Room for `columns` x `channels` numbers."""
+        span = Span(self.width, columns, channels)
+        self.width += columns * channels
         return span
 
 
@@ -34,15 +34,15 @@ class Span:
 
     __slots__ = ("channels", "columns", "start", "stop")
 
-    def __init__(self, start: int, channels: int, columns: int) -> None:
+    def __init__(self, start: int, columns: int, channels: int) -> None:
         self.start = start
         self.stop = start + channels * columns
         self.channels = channels
         self.columns = columns
 
     def of(self, rows: Tensor) -> Tensor:
-        """rows: [batch, width] -> a view [batch, channels, columns]."""
-        return rows[:, self.start : self.stop].view(-1, self.channels, self.columns)
+        """rows: [batch, width] -> a view [batch, columns, channels]."""
+        return rows[:, self.start : self.stop].view(-1, self.columns, self.channels)
 
 
 class SlotRows:
