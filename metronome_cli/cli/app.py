@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
+import sys
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -54,7 +56,8 @@ def root(
     ] = False,
 ) -> None:
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help(), err=True)
+        with contextlib.redirect_stdout(sys.stderr):  # Rich's help prints itself
+            typer.echo(ctx.get_help())
         raise typer.Exit(2)
 
 

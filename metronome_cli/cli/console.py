@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
+from metronome_cli.errors import MetronomeError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -67,11 +69,17 @@ def show(*renderables: Any) -> None:
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """What is written in here may go nowhere; the command goes on and keeps its exit code."""
+    """What is written in here may go nowhere; the command goes on and keeps its exit code.
+
+    Raises MetronomeError where it cannot be written for another reason, such as a full disk.
+    """
     try:
         yield
     except BrokenPipeError:
         silence_stdout()
+    except OSError as error:
+        silence_stdout()
+        raise MetronomeError(f"cannot write to stdout: {error.strerror}") from None
 
 
 def silence_stdout() -> None:

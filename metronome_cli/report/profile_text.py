@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_duration, format_size
-from metronome_cli.report.tables import Column, Table
+from metronome_cli.report.table import Column, Table
 from metronome_cli.report.text import fill, render_table, stdout_width
 from metronome_cli.report.words import NO_DATA, number, percent
 
@@ -66,7 +66,11 @@ def _per_s(size: float | None) -> str:
 
 
 def _bullets(title: str, lines: Sequence[str], width: int) -> str:
-    return "\n".join([title, *(fill(f"- {line}", width, indent="  ") for line in lines)]) if lines else ""
+    return (
+        "\n".join([fill(title, width), *(fill(f"- {line}", width, indent="  ") for line in lines)])
+        if lines
+        else ""
+    )
 
 
 def _tables(profile: Profile, card: ProfileCard) -> Iterator[Table]:
