@@ -22,8 +22,9 @@ from metronome_cli.report.events import EVENTS_FILE
 from metronome_cli.report.gates import Gate
 from metronome_cli.report.metrics import Metric, common_sessions, judged, metrics_of
 from metronome_cli.report.mismatch import mismatches, remarks
-from metronome_cli.report.model import Part, Report
+from metronome_cli.report.model import Report
 from metronome_cli.report.noise import interval
+from metronome_cli.report.part import Part
 from metronome_cli.report.read import REPORT_FILE
 from metronome_cli.report.rebuild import load_run
 from metronome_cli.report.words import duration, measured, plural

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metronome_cli.report.compare import Change, Comparison, value_text
-from metronome_cli.report.tables import Column, Table, without_empty_columns
+from metronome_cli.report.table import Column, Table, without_empty_columns
 from metronome_cli.report.text import fill, render_table, stdout_width
 from metronome_cli.report.words import NO_DATA, duration, number
 

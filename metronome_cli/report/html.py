@@ -13,7 +13,8 @@ from typing import Any
 
 from metronome_cli.report.facts import conditions, flat, notes, settings_of
 from metronome_cli.report.model import Report
-from metronome_cli.report.tables import Table, tables
+from metronome_cli.report.table import Table
+from metronome_cli.report.tables import tables
 from metronome_cli.report.write import write_text
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

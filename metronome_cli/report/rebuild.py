@@ -3,48 +3,23 @@
 Events say all that is needed: `run` (conditions), `engine` (what ran), `audio`, `window` (a timeline
 point and its phase), `control`, `point` (a judged point), `arm`, `collapse`, `trials`, and `report` (the
 run's own final report, taken as it is). A torn last line is what a kill leaves and is passed over; any
-other malformed line is an error. A phase that was never judged becomes a point of its own, inconclusive,
-with the windows that were kept. A rebuilt search never passes: what it confirmed is reported, and that it
-did not end.
+other malformed line is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from metronome_cli.config.objectives import Objective
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.quantities import format_duration
-from metronome_cli.errors import UsageError, Verdict, exit_code_for
+from metronome_cli.errors import UsageError
 from metronome_cli.report.events import EVENTS_FILE, EVENTS_SCHEMA
-from metronome_cli.report.facts import setting
-from metronome_cli.report.model import (
-    Arm,
-    AudioReport,
-    Capacity,
-    Collapse,
-    Generator,
-    LatencyMs,
-    ObjectiveResult,
-    Point,
-    Report,
-    TimelinePoint,
-    Trials,
-)
-from metronome_cli.report.read import REPORT_FILE, load_report, parse_report, read_bounded
-from metronome_cli.report.strict_json import BadJson, dumps, loads
-
-CONDITIONS = (
-    "command", "argv", "profile", "environment", "settings", "started_at", "clock", "version", "seed",
-    "weights",
-)  # fmt: skip
-RAMP = "ramp"
-_T = TypeVar("_T")
+from metronome_cli.report.model import Report
+from metronome_cli.report.read import REPORT_FILE, load_report, read_bounded
+from metronome_cli.report.story import Story
+from metronome_cli.report.strict_json import BadJson, loads
 
 
 def load_run(path: Path, *, from_events: bool = False) -> Report:
@@ -78,7 +53,7 @@ def rebuild(file: Path) -> Report:
         raise UsageError(f"{file}: it ends before the run began", hint="there is nothing to rebuild")
     try:
         return story.report()
-    except ValidationError as error:
+    except (ValidationError, TypeError, ValueError, UsageError) as error:
         raise UsageError(f"{file}: {_first_line(error)}") from None
 
 
@@ -123,206 +98,3 @@ def _first_line(error: Exception) -> str:
         problem = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
     return str(error).partition("\n")[0][:200]
-
-
-@dataclass(slots=True)
-class Story:
-    """What the events have said so far."""
-
-    conditions: dict[str, Any] | None = None
-    final: Report | None = None
-    engine: dict[str, Any] = field(default_factory=dict)
-    audio: AudioReport = field(default_factory=AudioReport)
-    points: list[Point] = field(default_factory=list)
-    arms: list[Arm] = field(default_factory=list)
-    trials: list[Trials] = field(default_factory=list)
-    ramp: list[TimelinePoint] = field(default_factory=list)
-    phase: str = ""
-    windows: list[TimelinePoint] = field(default_factory=list)  # of the phase that is not judged yet
-    collapse: Collapse | None = None
-    last_t_s: float = 0.0
-
-    def take(self, event: dict[str, Any]) -> None:
-        """One event. Kinds that say nothing about the report are passed over."""
-        kind, data = event["kind"], event["data"]
-        self.last_t_s = max(self.last_t_s, float(event["t"]))
-        takers = {
-            "run": self._take_run, "audio": self._take_audio, "phase": self._take_phase,
-            "window": self._take_window, "point": self._take_point, "collapse": self._take_collapse,
-            "arm": self._take_arm, "trials": self._take_trials, "engine": self._take_engine,
-            "report": self._take_report,
-        }  # fmt: skip
-        if kind in takers:
-            takers[kind](data)
-
-    def _take_run(self, data: dict[str, Any]) -> None:
-        self.conditions = {key: data[key] for key in CONDITIONS if key in data}
-
-    def _take_engine(self, data: dict[str, Any]) -> None:
-        self.engine = data
-
-    def _take_audio(self, data: dict[str, Any]) -> None:
-        self.audio = _of(AudioReport, data)
-
-    def _take_phase(self, data: dict[str, Any]) -> None:
-        if self.phase != RAMP:
-            self.windows, self.collapse = [], None
-        self.phase = str(data["name"])
-
-    def _take_window(self, data: dict[str, Any]) -> None:
-        phase = str(data.get("phase", ""))
-        window = _of(TimelinePoint, {key: value for key, value in data.items() if key != "phase"})
-        (self.ramp if phase == RAMP else self.windows).append(window)
-
-    def _take_point(self, data: dict[str, Any]) -> None:
-        self.points.append(_of(Point, data))
-        self.windows, self.collapse = [], None
-
-    def _take_collapse(self, data: dict[str, Any]) -> None:
-        self.collapse = _of(Collapse, {key: value for key, value in data.items() if key != "arm"})
-
-    def _take_arm(self, data: dict[str, Any]) -> None:
-        self.arms.append(_of(Arm, data))
-        self.windows, self.collapse = [], None
-
-    def _take_trials(self, data: dict[str, Any]) -> None:
-        self.trials.append(_of(Trials, data))
-
-    def _take_report(self, data: dict[str, Any]) -> None:
-        self.final = parse_report(data, "event 'report'")
-
-    # -- the report --------------------------------------------------------------------------------
-
-    def report(self) -> Report:
-        """What is known, as the report of an interrupted run."""
-        assert self.conditions is not None
-        points = self.points + ([self._unjudged()] if self.windows else [])
-        capacity = self._capacity(points) if self.conditions.get("command") == "capacity" else None
-        verdict = self._verdict()
-        return _of(
-            Report,
-            {
-                **self.conditions,
-                "weights": self._weights(),
-                "engine": self.engine,
-                "status": "interrupted",
-                "verdict": verdict,
-                "exit_code": int(exit_code_for("interrupted", verdict)),
-                "answer": self._answer(capacity),
-                "duration_s": self.last_t_s,
-                "audio": self.audio.model_dump(mode="json"),
-                "capacity": capacity.model_dump(mode="json") if capacity else None,
-                "arms": [arm.model_dump(mode="json") for arm in self.arms],
-                "trials": [series.model_dump(mode="json") for series in self.trials],
-                "objectives": [o.model_dump(mode="json") for o in self._objectives()],
-                "generator": self._generator().model_dump(mode="json"),
-            },
-        )
-
-    def _unjudged(self) -> Point:
-        """The phase that was cut off: its counts are sums of its windows, its percentiles are not known."""
-        windows = self.windows
-        latest = [w.max_ms for w in windows if w.max_ms is not None]
-        filled = [w.occupancy for w in windows if w.occupancy is not None]
-        return Point(
-            sessions=max(w.sessions for w in windows),
-            verdict="inconclusive",
-            reason="the run was cut off before this point was judged",
-            ended_by="interrupted",
-            role=self.phase,
-            policy=str((self.conditions or {}).get("profile", {}).get("policy", "")),
-            frames=sum(w.frames for w in windows),
-            misses=sum(w.misses for w in windows),
-            empty_frames=sum(w.empty_frames for w in windows),
-            duration_s=windows[-1].t_s,
-            latency_ms=LatencyMs(max=max(latest, default=None)),
-            occupancy_max=max(filled, default=None),
-            collapse=self.collapse,
-            timeline=windows,
-        )
-
-    def _single(self) -> bool:
-        return any(point.role == "single" for point in self.points) or self.phase == "single"
-
-    def _verdict(self) -> Verdict:
-        """One judged number of sessions stands; a search that did not end is inconclusive."""
-        return self.points[-1].verdict if self._single() and self.points else "inconclusive"
-
-    def _capacity(self, points: list[Point]) -> Capacity:
-        failed = [point for point in self.points if point.verdict == "fail" and point.role != "screen"]
-        first = min(failed, key=lambda point: point.sessions, default=None)
-        settings = (self.conditions or {}).get("settings", {})
-        profile = (self.conditions or {}).get("profile") or {}
-        length = setting(settings, "session_length") or profile.get("session_length", 0.0)
-        return Capacity(
-            safe_sessions=confirmed(self.points),
-            first_failing=first.sessions if first else None,
-            binding=first.binding if first else "none",
-            session_length_s=float(length),
-            method="single" if self._single() else str(setting(settings, "method") or "ramp"),
-            ramp=self.ramp,
-            points=points,
-        )
-
-    def _generator(self) -> Generator:
-        late = [p.generator_late_ms_p99 for p in self.points if p.generator_late_ms_p99 is not None]
-        if not late:
-            return Generator()
-        return Generator(
-            late_ms_p99=max(late), healthy=all(point.ended_by != "generator" for point in self.points)
-        )
-
-    def _weights(self) -> Any:
-        """As the engine said; before it was loaded, random where that was asked for."""
-        conditions = self.conditions or {}
-        asked = setting(conditions.get("settings", {}), "weights")
-        return (
-            self.engine.get("weights")
-            or conditions.get("weights")
-            or ("random" if asked == "random" else None)
-        )
-
-    def _objectives(self) -> list[ObjectiveResult]:
-        """Those of the last judged point; before one, those that were asked for."""
-        if self.points:
-            return self.points[-1].objectives
-        asked = setting((self.conditions or {}).get("settings", {}), "slo") or []
-        wanted = [Objective.parse(str(text)) for text in asked]
-        return [
-            ObjectiveResult(
-                objective=str(o), verdict="inconclusive", limit=o.limit, unit=o.unit, reason="not measured"
-            )
-            for o in wanted
-        ]
-
-    def _answer(self, capacity: Capacity | None) -> str:
-        text = f"Cut off after {format_duration(self.last_t_s)}, rebuilt from its events."
-        if capacity is None:
-            return text
-        judged = len(self.points)
-        text += f" {judged} point{'' if judged == 1 else 's'} judged."
-        if capacity.safe_sessions is None:
-            return text + " No number of sessions was confirmed as safe."
-        return text + f" Largest number of sessions confirmed: {capacity.safe_sessions}."
-
-
-def confirmed(points: Iterable[Point]) -> int | None:
-    """Largest number of sessions that a judged run held and none failed at.
-
-    A short look confirms nothing. Where the cache grows, the end of the sessions' life has to be held too.
-    """
-    points = list(points)
-    failed = {point.sessions for point in points if point.verdict == "fail"}
-    held = [point.sessions for point in points if point.verdict == "pass" and _confirms(point)]
-    return max((sessions for sessions in held if sessions not in failed), default=None)
-
-
-def _confirms(point: Point) -> bool:
-    if point.role in ("memory", "soak", "single"):
-        return True
-    grows = bool(point.policy) and PolicySpec.parse(point.policy).kind in ("unbounded", "recycle")
-    return point.role in ("confirm", "next") and not grows
-
-
-def _of(kind: type[_T], data: Any) -> _T:
-    return TypeAdapter(kind).validate_json(dumps(data), strict=True)

@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from metronome_cli.config.quantities import format_size
 from metronome_cli.report.model import Arm, Interval, Point, Report
+from metronome_cli.report.table import Column, Table, without_empty_columns
+from metronome_cli.report.tables_probe import age_limits, cells, movers, policy_costs
 from metronome_cli.report.words import NO_DATA, duration, measured, ms, number, percent
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """`matters`: columns with less are left out first where there is no room; 9 is never left out."""
-
-    name: str
-    matters: int = 9
-    text: bool = False  # left-aligned
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of as many cells as there are columns."""
-
-    title: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[str]]
 
 
 def tables(report: Report) -> list[Table]:
     """Every table that the report has something for."""
     found = [
         objectives(report), points(report), arms(report), trials(report), forecast(report), hazards(report),
-        memory(report), assumptions(report), gaps(report), gpus(report), fleet(report),
+        policy_costs(report), age_limits(report), cells(report), movers(report), memory(report),
+        assumptions(report), gaps(report), gpus(report), fleet(report),
     ]  # fmt: skip
     return [without_empty_columns(table) for table in found if table.rows]
-
-
-def without_empty_columns(table: Table) -> Table:
-    """A column that says nothing in any row is left out."""
-    kept = [i for i in range(len(table.columns)) if any(row[i] not in ("", NO_DATA) for row in table.rows)]
-    return Table(
-        table.title, [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows]
-    )
 
 
 def objectives(report: Report) -> Table:

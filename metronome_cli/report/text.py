@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from metronome_cli.report.facts import conditions, notes
 from metronome_cli.report.model import Report
-from metronome_cli.report.tables import Column, Table, tables
+from metronome_cli.report.table import Column, Table
+from metronome_cli.report.tables import tables
 
 PIPE_WIDTH = 100  # columns where no terminal says how many
 _LEAST_TEXT = 14  # a column of text is wrapped into at least this

@@ -26,6 +26,7 @@ from metronome_cli.ui.glyphs import glyphs_for, printable
 
 LEAST_INTERVAL_S = 0.25
 TICK_S = 1.0
+IDLE_PHASES = ("audio", "load")  # nothing is timed in these, so the ticker disturbs nothing
 
 
 class LiveView:
@@ -61,6 +62,8 @@ class LiveView:
     def phase(self, name: str, detail: str) -> None:
         """A new phase began."""
         self._view.phase, self._view.detail = name, detail
+        if name not in IDLE_PHASES:
+            self._measuring.set()
         self._refresh(force=True)
 
     def snapshot(self, snapshot: Snapshot) -> None:

@@ -25,6 +25,7 @@ from metronome_cli.report.model import (
     TimelinePoint,
     Trials,
 )
+from metronome_cli.report.probe import DeadlineLimit, PolicyCost, Probe, ProbedCell
 
 STARTED = datetime(2026, 7, 2, 12, 0, tzinfo=UTC)
 DEADLINE_MS = 80.0
@@ -303,6 +304,41 @@ def forecast_report(**changes):
     return report(**given)
 
 
+def probe_report(**changes):
+    """What a step costs: flat in age on a window, growing without one, one cell that did not fit."""
+    cells = []
+    for policy, per_minute in (("window(256, 16)", 0.0), ("unbounded", 0.4)):
+        for sessions in (1, 8, 16):
+            for minute in (1, 10, 60):
+                fits = policy != "unbounded" or sessions * minute < 500
+                median = 5.0 + 0.8 * sessions + per_minute * minute * sessions / 16
+                cells.append(
+                    ProbedCell(
+                        policy=policy, sessions=sessions, age_s=60.0 * minute, resident_tokens=272, steps=60 * fits,
+                        median_ms=median if fits else None, noise=0.02 if fits else None,
+                        skipped=None if fits else "the pool does not hold it",
+                    )
+                )  # fmt: skip
+    costs = [
+        PolicyCost(
+            policy="window(256, 16)", fixed_ms=5.0, per_session_ms=0.8, per_kilotoken_ms=0.1, fit_spread=0.03,
+            oldest_over_youngest=1.01, flat=True,
+            deadline_limits=[DeadlineLimit(age_s=3600.0, sessions=93, extrapolated=True)],
+        ),
+        PolicyCost(policy="unbounded", oldest_over_youngest=2.4, flat=False),
+    ]  # fmt: skip
+    given = {
+        "command": "probe",
+        "verdict": None,
+        "answer": "window(256, 16): flat in age (x1.01); at 1 h a step fits 80 ms with 93 sessions, extrapolated.",
+        "probe": Probe(
+            kind="latency", cells=cells, policies=costs, movers=["encoder: 40 %", "attention: 12 %"]
+        ),
+        **changes,
+    }
+    return report(**given)
+
+
 def nothing_report(**changes):
     """Interrupted before anything was measured."""
     given = {
@@ -328,5 +364,6 @@ def every_report():
         "collapse": collapse_report(),
         "arms": arms_report(),
         "forecast": forecast_report(),
+        "probe": probe_report(),
         "nothing": nothing_report(),
     }

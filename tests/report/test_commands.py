@@ -13,7 +13,7 @@ from metronome_cli.cli import run
 from metronome_cli.report.events import EventsFile
 from metronome_cli.report.gates import Gate
 from metronome_cli.report.metrics import METRICS, find_metric
-from metronome_cli.report.rebuild import CONDITIONS
+from metronome_cli.report.story import CONDITIONS
 from metronome_cli.report.write import report_json, write_report, write_text
 from tests.report.builders import capacity_report, collapse_report, point
 

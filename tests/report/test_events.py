@@ -13,7 +13,8 @@ import pytest
 
 from metronome_cli.errors import UsageError
 from metronome_cli.report.events import EVENTS_FILE, EventsFile
-from metronome_cli.report.rebuild import CONDITIONS, confirmed, load_run, read_events, rebuild
+from metronome_cli.report.rebuild import load_run, read_events, rebuild
+from metronome_cli.report.story import CONDITIONS, confirmed
 from metronome_cli.report.write import write_report
 from tests.report.builders import capacity_report, collapse, point, ramp, window
 

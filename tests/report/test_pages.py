@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from metronome_cli.report import html
 from metronome_cli.report.facts import RANDOM_WEIGHTS, VIRTUAL_CLOCK, flat, notes
 from metronome_cli.report.model import Arm, AudioFile, AudioRefusal, AudioReport
-from metronome_cli.report.plots import best_points, deadline_of, plots
+from metronome_cli.report.plot_capacity import best_points
+from metronome_cli.report.plots import plots
+from metronome_cli.report.plotting import deadline_of
 from metronome_cli.report.svg import ROLES
-from metronome_cli.report.tables import Column, Table
+from metronome_cli.report.table import Column, Table
 from metronome_cli.report.text import fill, render_table, render_text
 from metronome_cli.report.thin import thin
 from tests.report.builders import (
@@ -164,6 +166,7 @@ def test_each_report_gets_the_plots_that_it_has_data_for():
     assert titles["collapse"] == ["16 sessions, single: fail", "Where a step's time goes"]
     assert titles["arms"][-1] == "Policies side by side"
     assert titles["forecast"] == ["When the run ends by itself"]
+    assert titles["probe"] == ["Step time against session age", "Step time against sessions"]
     assert titles["nothing"] == []
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from metronome_cli.control.aimd import AimdGains
 from metronome_cli.report.events import EventsFile
-from metronome_cli.report.rebuild import CONDITIONS
+from metronome_cli.report.story import CONDITIONS
 from metronome_cli.run.search import Search
 from tests.report.builders import report
 from tests.run.builders import always, lab_on

@@ -1,0 +1,161 @@
+"""Plots in time: one run on its own clock, and several policies beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from metronome_cli.report.facts import deciding_point, failing_point
+from metronome_cli.report.model import Arm, Point, Report, TimelinePoint
+from metronome_cli.report.plotting import (
+    WINDOWS,
+    Plot,
+    deadline_line,
+    deadline_of,
+    latency_axis,
+    legend,
+    make_plot,
+    or_nan,
+    share_axis,
+    short,
+    time_axis,
+)
+from metronome_cli.report.svg import SERIES, STAND_IN
+from metronome_cli.report.thin import thin
+from metronome_cli.report.words import duration, ms, plural
+
+
+def timelines(report: Report) -> list[Plot]:
+    """The controller's ramp, the run that the answer rests on, and the one that failed."""
+    deadline_ms = deadline_of(report)
+    found = []
+    if report.capacity is not None:
+        ramp = report.capacity.ramp
+        found.append(timeline("The controller's ramp", ramp, deadline_ms, "ramp"))
+    decided, failed = deciding_point(report), failing_point(report)
+    for key, point in (("decided", decided), ("failed", failed if failed is not decided else None)):
+        if point is not None:
+            title = f"{plural(point.sessions, 'session')}, {point.role}: {point.verdict}"
+            found.append(timeline(title, point.timeline, deadline_ms, key, point))
+    return [plot for plot in found if plot is not None]
+
+
+def timeline(
+    title: str,
+    windows: Sequence[TimelinePoint],
+    deadline_ms: float | None,
+    key: str,
+    point: Point | None = None,
+) -> Plot | None:
+    """Latency, sessions, pool and empty frames of one run on its own clock."""
+    if len(windows) < 2:
+        return None
+    kept = thin(windows, WINDOWS)
+    empties = sum(window.empty_frames for window in windows)
+    collapse = point.collapse if point is not None else None
+
+    def paint(axes: Sequence[Axes]) -> None:
+        _latency_panel(axes[0], kept, deadline_ms)
+        _sessions_panel(axes[1], kept)
+        _pool_panel(axes[2], kept)
+        if empties:
+            _empty_panel(axes[3], kept)
+        if collapse is not None:
+            for panel in axes:
+                panel.axvline(collapse.t_s, color=STAND_IN["empty"], linestyle=":", linewidth=1.4)
+        time_axis(axes[-1], windows[-1].t_s)
+
+    heights = [0.7, 0.5, 0.4] + ([0.35] if empties else [])
+    return make_plot(title, _timeline_caption(windows, point), paint, heights, key)
+
+
+def _timeline_caption(windows: Sequence[TimelinePoint], point: Point | None) -> str:
+    worst = max((w.p99_ms for w in windows if w.p99_ms is not None), default=None)
+    fullest = max((w.occupancy for w in windows if w.occupancy is not None), default=None)
+    text = f"{duration(windows[-1].t_s)} on the run's clock. Highest p99 of a window {ms(worst)} ms; "
+    text += (
+        f"{sum(w.misses for w in windows):,} misses, {sum(w.empty_frames for w in windows):,} empty frames"
+    )
+    text += f"; pool at most {fullest * 100:.0f} % full." if fullest is not None else "."
+    if point is not None and point.collapse is not None:
+        text += (
+            f" Dotted: the collapse at {duration(point.collapse.t_s)}; frames stay on time and carry nothing."
+        )
+    return text
+
+
+def _times(windows: Sequence[TimelinePoint]) -> list[float]:
+    return [window.t_s for window in windows]
+
+
+def _latency_panel(panel: Axes, windows: Sequence[TimelinePoint], deadline_ms: float | None) -> None:
+    for name in ("max", "p99", "p50"):
+        values = [or_nan(getattr(window, f"{name}_ms")) for window in windows]
+        panel.plot(_times(windows), values, color=STAND_IN[name], label=name, linewidth=1.3)
+    if deadline_ms is not None:
+        deadline_line(panel, deadline_ms)
+    latency_axis(panel, [window.max_ms for window in windows], deadline_ms)
+    legend(panel)
+
+
+def _sessions_panel(panel: Axes, windows: Sequence[TimelinePoint]) -> None:
+    times = _times(windows)
+    panel.plot(times, [window.running for window in windows], color=STAND_IN["running"], label="running")
+    if any(window.waiting for window in windows):
+        panel.plot(times, [window.waiting for window in windows], color=STAND_IN["waiting"], label="waiting")
+    caps = [or_nan(window.cap) for window in windows]
+    if not all(map(math.isnan, caps)):
+        panel.plot(times, caps, color=STAND_IN["cap"], linestyle="--", drawstyle="steps-post", label="cap")
+    panel.set_ylim(bottom=0)
+    panel.set_ylabel("sessions")
+    panel.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+    legend(panel)
+
+
+def _pool_panel(panel: Axes, windows: Sequence[TimelinePoint]) -> None:
+    values = [or_nan(window.occupancy) for window in windows]
+    panel.plot(_times(windows), values, color=STAND_IN["pool"])
+    panel.fill_between(_times(windows), values, color=STAND_IN["pool"], alpha=0.15, linewidth=0)
+    panel.set_ylabel("KV pool")
+    share_axis(panel)
+
+
+def _empty_panel(panel: Axes, windows: Sequence[TimelinePoint]) -> None:
+    """Share of the window's frames that carried nothing."""
+    shares = [window.empty_frames / window.frames if window.frames else 0.0 for window in windows]
+    panel.fill_between(_times(windows), shares, color=STAND_IN["empty"], step="pre", alpha=0.6, linewidth=0)
+    panel.set_ylabel("empty")
+    share_axis(panel)
+
+
+def arms(report: Report) -> Plot | None:
+    """The same controller and callers on different caches."""
+    shown: list[Arm] = [arm for arm in report.arms if len(arm.timeline) > 1][: len(SERIES)]
+    if not shown:
+        return None
+
+    def paint(axes: Sequence[Axes]) -> None:
+        for index, arm in enumerate(shown):
+            windows = thin(arm.timeline, WINDOWS)
+            times, colour = _times(windows), STAND_IN[SERIES[index]]
+            axes[0].plot(times, [w.sessions for w in windows], color=colour, label=short(arm.name))
+            axes[1].plot(times, [or_nan(w.occupancy) for w in windows], color=colour)
+            carried = [(w.frames - w.empty_frames) / w.frames if w.frames else math.nan for w in windows]
+            axes[2].plot(times, carried, color=colour)
+        axes[0].set_ylabel("sessions")
+        axes[0].set_ylim(bottom=0)
+        for panel, label in ((axes[1], "KV pool"), (axes[2], "with output")):
+            panel.set_ylabel(label)
+            share_axis(panel)
+        legend(axes[0])
+        time_axis(axes[2], max(arm.timeline[-1].t_s for arm in shown))
+
+    fell = [arm.name for arm in shown if arm.collapsed]
+    caption = (
+        "The same callers and the same controller on each cache: sessions admitted, pool, share of frames "
+    )
+    caption += "that carried output. " + (f"Collapsed: {', '.join(fell)}." if fell else "None collapsed.")
+    return make_plot("Policies side by side", caption, paint, [0.7, 0.6, 0.5], "arms")

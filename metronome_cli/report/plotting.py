@@ -1,0 +1,95 @@
+"""What every plot is made with: its two sizes, axes, legends and limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from metronome_cli.report.model import Report
+from metronome_cli.report.svg import POINTS_PER_INCH, STAND_IN, draw
+from metronome_cli.report.words import ms
+
+WIDE, NARROW = 720.0, 345.0  # pixels; text in a drawing shrinks with it, so a phone gets one of its own
+WINDOWS = 360  # a longer timeline is thinned to about this many
+Paint = Callable[[Sequence[Axes]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A figure of the page. `caption` says what is seen, for those who cannot see it too."""
+
+    title: str
+    caption: str
+    wide: str
+    narrow: str
+
+
+def make_plot(title: str, caption: str, paint: Paint, heights: Sequence[float], key: str) -> Plot:
+    tall = 60 + 150 * sum(heights)
+    return Plot(
+        title,
+        caption,
+        draw(paint, (WIDE, tall), heights, key + "w"),
+        draw(paint, (NARROW, tall), heights, key + "n"),
+    )
+
+
+def deadline_of(report: Report) -> float | None:
+    """The profile's deadline in milliseconds; its period where it names none."""
+    frame = (report.profile or {}).get("frame")
+    if not isinstance(frame, dict):
+        return None
+    given = frame.get("deadline") or frame.get("period")
+    return given * 1e3 if isinstance(given, int | float) else None
+
+
+def deadline_line(panel: Axes, deadline_ms: float) -> None:
+    label = f"deadline {ms(deadline_ms)} ms"
+    panel.axhline(deadline_ms, color=STAND_IN["deadline"], linestyle="--", linewidth=1.4, label=label)
+
+
+def latency_axis(panel: Axes, latencies: Iterable[float | None], deadline_ms: float | None) -> None:
+    """From 0; logarithmic where the worst is many deadlines away."""
+    worst = max((value for value in latencies if value is not None), default=0.0)
+    if deadline_ms is not None and worst > 4 * deadline_ms:
+        panel.set_yscale("log")
+        panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: ms(value)))
+        panel.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+    else:
+        panel.set_ylim(0, 1.08 * max(worst, deadline_ms or 0.0, 1e-3))
+    panel.set_ylabel("latency, ms")
+
+
+def legend(panel: Axes) -> None:
+    entries = len(panel.get_legend_handles_labels()[0])
+    columns = max(2, int(panel.figure.bbox.width / panel.figure.dpi * POINTS_PER_INCH // 105))
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=min(columns, entries))
+
+
+def share_axis(panel: Axes) -> None:
+    panel.set_ylim(-0.03, 1.06)
+    panel.set_yticks([0.0, 0.5, 1.0], ["0 %", "50 %", "100 %"])
+
+
+def time_axis(panel: Axes, end_s: float) -> None:
+    factor, unit = (1.0, "s") if end_s <= 180 else (60.0, "min") if end_s <= 10800 else (3600.0, "h")
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
+    panel.xaxis.set_major_locator(
+        MaxNLocator(nbins=8, steps=[1, 2, 3, 6, 10] if factor > 1 else [1, 2, 5, 10])
+    )
+    panel.set_xlabel(f"time on the run's clock, {unit}")
+    panel.set_xlim(left=0)
+
+
+def or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def short(name: str) -> str:
+    """A name for a legend: one line of bounded length; a leading underscore would hide it."""
+    plain = "".join(char if char.isprintable() else " " for char in name).lstrip("_")
+    return plain[:32] or "-"
