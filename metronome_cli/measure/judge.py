@@ -114,7 +114,7 @@ def _extreme(metric: str, evidence: Evidence) -> float:
 def _judge_share(
     objective: ObjectiveLike, measured: float | None, bad: int, steps: int, share: float, confidence: float
 ) -> Judgement:
-    if upper_bound(bad, steps, confidence) <= share:
+    if proves(bad, steps, share, confidence):
         return _result(objective, "pass", measured, confidence, f"{bad} of {steps:,} steps over")
     if lower_bound(bad, steps, confidence) > share or (share == 0 and bad > 0):
         return _result(objective, "fail", measured, confidence, f"{bad} of {steps:,} steps over")
@@ -123,14 +123,24 @@ def _judge_share(
     return _result(objective, "inconclusive", measured, confidence, reason, missing)
 
 
+def proves(bad: int, steps: int, share: float, confidence: float) -> bool:
+    """Whether `bad` of `steps` prove the bound, in a run that looks again and again until they do.
+
+    A run without a bad step has one look: at the step count that the confidence asks for. A run with one goes on and
+    is looked at often, so each of those looks must hold at a tenth of the error. At a true share of exactly 1 %,
+    looking every 35 steps up to 1,000, a pass then comes out wrong in 1.5 % of runs rather than 2.3 %.
+    """
+    return upper_bound(bad, steps, confidence if bad == 0 else 1 - (1 - confidence) / 10) <= share
+
+
 def steps_to_settle(bad: int, steps: int, share: float, confidence: float) -> int:
     """Further good steps after which `bad` of all would prove the share."""
     low, high = 0, max(steps_needed(share, confidence), steps)
-    while upper_bound(bad, steps + high, confidence) > share and high < 10**9:
+    while not proves(bad, steps + high, share, confidence) and high < 10**9:
         high *= 2
     while low < high:
         middle = (low + high) // 2
-        if upper_bound(bad, steps + middle, confidence) <= share:
+        if proves(bad, steps + middle, share, confidence):
             high = middle
         else:
             low = middle + 1

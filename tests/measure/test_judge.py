@@ -1,9 +1,18 @@
 """A verdict has three values, and no data, drift or a late generator never passes."""
 
+import numpy as np
 import pytest
 
 from metronome_cli.config.objectives import Objective
-from metronome_cli.measure.judge import Evidence, drifts, generator_late, judge, overall, steps_to_settle
+from metronome_cli.measure.judge import (
+    Evidence,
+    drifts,
+    generator_late,
+    judge,
+    overall,
+    proves,
+    steps_to_settle,
+)
 from metronome_cli.measure.ledger import FrameRecord, Ledger
 
 P99 = Objective.parse("p99<80ms")
@@ -29,7 +38,8 @@ def verdict(latencies_ms, objective=P99, **kwargs):
         (459, 0, "pass"),
         (458, 0, "inconclusive"),
         (458, 1, "inconclusive"),
-        (661, 1, "pass"),
+        (661, 1, "inconclusive"),
+        (930, 1, "pass"),
         (30, 6, "fail"),
         (0, 0, "inconclusive"),
     ],
@@ -40,8 +50,19 @@ def test_p99_needs_its_steps(good, bad, expected):
 
 def test_an_open_verdict_says_how_many_more_steps_would_settle_it():
     result = judge(P99, Evidence(ledger_of([20.0] * 400 + [90.0]), 0.4, 0))
-    assert result.steps_missing == 662 - 401
-    assert steps_to_settle(1, 401, 0.01, 0.99) == 261
+    missing = steps_to_settle(1, 401, 0.01, 0.99)
+    assert result.steps_missing == missing
+    assert proves(1, 401 + missing, 0.01, 0.99)
+    assert not proves(1, 400 + missing, 0.01, 0.99)
+
+
+def test_looking_again_and_again_does_not_wear_the_confidence_down():
+    rng = np.random.default_rng(7)
+    passed = 0
+    for _ in range(600):
+        bad = np.cumsum(rng.random(1000) < 0.01)
+        passed += any(proves(int(bad[n - 1]), n, 0.01, 0.99) for n in range(459, 1001, 35))
+    assert passed / 600 < 0.025
 
 
 def test_misses_are_judged_by_their_own_share():
