@@ -40,7 +40,7 @@ from metronome_cli.forecast.trace import Trace
 SETTLE = 0.03  # of the fitted time, left out at its start
 EDGE = 0.1  # of the samples, averaged at either end
 WINDOWS = 10  # windows of the variance, by length
-FEWEST = 12  # samples
+FEWEST = 8  # samples
 LEAST_CHANGE = 0.02  # of the slope, to be worth a word
 _T95, _T99 = 2.132, 3.747  # Student's t with 4 degrees of freedom, one-sided 95 % and 99 %
 
