@@ -9,10 +9,7 @@ credentials are sent but those in it.
 from __future__ import annotations
 
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,13 +20,12 @@ from metronome_cli.forecast.prometheus import parse
 from metronome_cli.forecast.scrapes import Scrapes, Sight
 from metronome_cli.forecast.servers import Reading, read
 from metronome_cli.report.model import Forecast, Interval, Report
+from metronome_cli.run.metrics_page import Fetch, fetch, shown
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.predict_report import Draft
 from metronome_cli.run.predict_trace import judge
 from metronome_cli.run.stop import Stop
 
-MOST_BYTES = 4 * 2**20
-TIMEOUT_S = 5.0
 ONCE_SCRAPES = 3 * FEWEST
 DEFAULT_ALARM_S = 600.0  # of --once, where --fail-within is not given
 _NAP_S = 0.05
@@ -98,32 +94,6 @@ class RealTimer:
             time.sleep(min(rest, _NAP_S))
 
 
-Fetch = Callable[[str], str]
-
-
-def fetch(address: str) -> str:
-    """The text of a scrape. Raises OSError when the server does not answer, UsageError when it answers
-    nonsense.
-    """
-    request = urllib.request.Request(address, headers={"Accept": "text/plain"})
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            body: bytes = answer.read(MOST_BYTES + 1)
-    except urllib.error.HTTPError as error:
-        if error.code in (401, 403, 404, 405):
-            raise UsageError(
-                f"{_shown(address)}: HTTP {error.code}", hint="is this the metrics address?"
-            ) from None
-        raise OSError(f"HTTP {error.code}") from None
-    except ValueError as error:
-        raise UsageError(f"{_shown(address)}: {error}", hint="such as http://host:8000/metrics") from None
-    if len(body) > MOST_BYTES:
-        raise UsageError(
-            f"{_shown(address)}: more than {MOST_BYTES >> 20} MiB", hint="is this a metrics address?"
-        )
-    return body.decode("utf-8", "replace")
-
-
 def predict_scrape(
     plan: ScrapePlan,
     observer: Observer,
@@ -153,7 +123,7 @@ class _Vigil:
 
     def run(self) -> Report:
         draft = Draft(self.plan.argv, self.plan.settings)
-        self.observer.phase("scrape", _shown(self._address))
+        self.observer.phase("scrape", shown(self._address))
         due = 0.0
         while not self.stop() and not self._over():
             self.timer.wait(due - self.timer.now(), self.stop)
@@ -168,9 +138,9 @@ class _Vigil:
     def _look(self, t_s: float) -> None:
         try:
             self.reading = read(
-                parse(self._get(self._address), _shown(self._address)),
+                parse(self._get(self._address), shown(self._address)),
                 self.plan.metric,
-                _shown(self._address),
+                shown(self._address),
             )
         except OSError as error:
             self.failed += 1
@@ -262,7 +232,7 @@ class _Vigil:
     def _details(self) -> dict[str, Any]:
         reading, sight = self.reading, self.sight
         return {
-            "url": _shown(self._address),
+            "url": shown(self._address),
             "scrapes": self.answered,
             "failed_scrapes": self.failed,
             "server": reading.server if reading else None,
@@ -277,7 +247,7 @@ class _Vigil:
     def _sentence(self) -> str:
         sight = self.sight
         if sight is None:
-            return f"{_shown(self._address)} never answered in {self.failed} tries."
+            return f"{shown(self._address)} never answered in {self.failed} tries."
         text = countdown(sight, self.reading)[0].upper() + countdown(sight, self.reading)[1:] + "."
         if self.scrapes.down:
             text += " The server does not answer any more."
@@ -313,10 +283,3 @@ def countdown(sight: Sight, reading: Reading | None) -> str:
 
 def _short(seconds: float | None) -> str:
     return "never" if seconds is None else format_duration(round(seconds, 1))
-
-
-def _shown(address: str) -> str:
-    """The address without what may be secret in it."""
-    parts = urllib.parse.urlsplit(address)
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=host, query="", fragment="").geturl()

@@ -12,8 +12,9 @@ import pytest
 
 from metronome_cli.errors import UsageError
 from metronome_cli.report.model import Report
+from metronome_cli.run.metrics_page import fetch
 from metronome_cli.run.observer import Observers
-from metronome_cli.run.predict_scrape import ScrapePlan, fetch, predict_scrape
+from metronome_cli.run.predict_scrape import ScrapePlan, predict_scrape
 from metronome_cli.run.stop import Stop
 
 
