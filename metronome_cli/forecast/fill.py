@@ -63,11 +63,13 @@ class Fill:
     @property
     def rate(self) -> float:
         """r: the share of the pool that one session fills a second, in the long run."""
-        return self.growth.per_second / self.growth.block_tokens / self.total_blocks
+        return self.growth.per_second / self.growth.block_tokens / max(1, self.total_blocks)
 
     @property
     def first_order_s(self) -> float:
         """(1 - rho0) / (N r); infinite when nothing grows, or what grows stops before the pool is full."""
+        if self.free_blocks <= 0:
+            return 0.0
         speed = self.sessions * self.rate
         return self.free_blocks / self.total_blocks / speed if speed and not self.fits else math.inf
 
@@ -81,7 +83,7 @@ class Fill:
     def settles_at(self) -> float | None:
         """Occupancy once every window is full; above 1 when they do not fit; None without a bound."""
         most = self.growth.blocks_at_most()
-        return None if most is None else (self.occupied + self.sessions * most) / self.total_blocks
+        return None if most is None else (self.occupied + self.sessions * most) / max(1, self.total_blocks)
 
     def use(self, t_s: float) -> Law:
         """Law of the blocks that these sessions hold at that instant."""

@@ -78,6 +78,8 @@ class ProfilePlan:
             budget = plan.budget(self.sessions, self.occupied)
         else:
             own = Budget.of(self.profile)
+            if own.blocks_for(self.sessions) < 1:
+                raise UsageError("the pool is smaller than one block", hint="give a larger --pool")
             budget = Budget(own.blocks_for, own.block_tokens, self.occupied)
         return Question(self.profile, self.sessions, self.length_s, budget, self.over_s, self.confidence)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from metronome_cli.errors import UsageError
 from metronome_cli.report.model import Report
@@ -95,6 +97,52 @@ def test_rings_that_do_not_fit_are_refused_from_the_start() -> None:
     assert report.forecast.t_sat_s.estimate == 0
     assert report.answer.startswith("40 sessions do not fit")
     assert report.forecast.max_sessions == 2000 // -(-3013 // 16)
+
+
+sizes = st.integers(0, 50)
+cases = st.fixed_dictionaries(
+    {
+        "tokens": st.fixed_dictionaries(
+            {
+                "into": sizes,
+                "out": st.fixed_dictionaries({"listening": sizes, "speaking": sizes}),
+                "fused": st.booleans(),
+            }
+        ),
+        "turns": st.fixed_dictionaries(
+            {"speaking_share": st.floats(0, 1), "turn": st.floats(0.01, 500).map(lambda t: f"{t:.4f}s")}
+        ),
+        "pool": st.fixed_dictionaries(
+            {"blocks": st.integers(1, 10**6), "block_tokens": st.sampled_from([1, 16, 256])}
+        ),
+        "policy": st.sampled_from(
+            ["unbounded", "window(64, 16)", "window(5000)", "ring(100)", "recycle(300)"]
+        ),
+        "head_tokens": st.integers(0, 5000),
+    }
+)
+
+
+@given(
+    keys=cases, sessions=st.integers(1, 3000), length_s=st.floats(0.1, 1e5), occupied=st.floats(0, 0.99),
+    over_s=st.sampled_from([0.0, 20.0]),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_asked_the_answer_makes_sense(
+    keys: dict[str, Any], sessions: int, length_s: float, occupied: float, over_s: float
+) -> None:
+    report = ask(
+        sessions, profile=profile(**keys), session_length_s=length_s, occupied=occupied, over_s=over_s
+    )
+    forecast = report.forecast
+    assert forecast is not None
+    assert forecast.collapse_probability is not None
+    assert -1e-9 <= forecast.collapse_probability <= 1 + 1e-9
+    span = [forecast.t_sat_s.low, forecast.t_sat_s.estimate, forecast.t_sat_s.high]
+    known = [t for t in span if t is not None]
+    assert known == sorted(known)
+    assert all(later is None for later in span[len(known) :])
+    assert Report.model_validate_json(report_json(report)).forecast == forecast
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
