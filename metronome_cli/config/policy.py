@@ -55,6 +55,11 @@ class PolicySpec:
             return f"window({self.window}, {self.sinks})"
         return f"{self.kind}({self.window})"
 
+    @property
+    def grows(self) -> bool:
+        """Whether a step gets dearer, or the pool fuller, through a session's whole life."""
+        return self.kind in ("unbounded", "recycle")
+
     def resident_tokens(self, tokens: int) -> int:
         """Upper bound of the tokens kept of a session that has seen `tokens` (before block rounding)."""
         if self.kind == "unbounded":

@@ -281,6 +281,10 @@ class Profile(Strict):
         share = self.turns.speaking_share
         return share * self.tokens.per_frame(True) + (1 - share) * self.tokens.per_frame(False)
 
+    def positions_at(self, age_s: float) -> int:
+        """Cache positions that a session of that age has seen, at its mean rate."""
+        return round(self.head_tokens + age_s / self.frame.period_s * self.mean_tokens_per_frame)
+
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
         spec, context = self.policy_spec, self.shape.context

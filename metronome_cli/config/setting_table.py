@@ -17,13 +17,17 @@ PREFIX = "METRONOME_"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row. `read` checks what was given; `profile_key` is where the profile says the same, dotted."""
+    """One row. `read` checks what was given; `profile_key` is where the profile says the same, dotted.
+
+    `on_command_line` False: only a file or a variable gives it.
+    """
 
     key: str
     read: values.Reader
     help: str
     default: Any = None
     profile_key: str | None = None
+    on_command_line: bool = True
 
     @property
     def flag(self) -> str:
@@ -71,7 +75,7 @@ SETTINGS: dict[str, Setting] = {
             "exhaustion",
         ),
         Setting("pool", values.size, "KV pool budget", None, "pool.bytes"),
-        Setting("max_batch", values.whole(1), "most frames in one step", None, "max_batch"),
+        Setting("max_batch", values.whole(1), "most frames in one step", None, "max_batch", False),
         Setting("memory", values.size, "memory of the device, for planning"),
         Setting(
             "slo", values.several(values.objective, ","), "objectives, such as p99<80ms", None, "objectives"

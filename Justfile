@@ -1,0 +1,44 @@
+# `just` lists what there is to do.
+
+python := ".venv/bin/python"
+
+_default:
+    @just --list --unsorted
+
+# Make the environment: .venv with everything a developer needs
+setup:
+    test -x {{ python }} || python3 -m venv .venv
+    {{ python }} -m pip install -q -e '.[dev]'
+
+# Lint, format and types, without changing anything
+check:
+    {{ python }} -m ruff check .
+    {{ python }} -m ruff format --check .
+    {{ python }} -m mypy
+
+# Put code in order
+format:
+    {{ python }} -m ruff check --fix .
+    {{ python }} -m ruff format .
+
+# The tests, or some of them: just test tests/config -k objective
+test *arguments:
+    {{ python }} -m pytest {{ arguments }}
+
+# What continuous integration runs
+ci:
+    .ci/run
+
+# Make the generated pages again
+docs:
+    {{ python }} -m metronome_cli.config.reference
+    {{ python }} -m metronome_cli.report.schema
+
+# Wheel and source distribution, in dist/
+build:
+    {{ python }} -m pip install -q build
+    {{ python }} -m build
+
+# How long the command line takes to answer
+startup:
+    {{ python }} benchmarks/startup.py
