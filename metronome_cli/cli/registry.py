@@ -41,6 +41,9 @@ COMMANDS: dict[str, Entry] = {
     "predict": Entry(
         "metronome_cli.cli.predict", "predict", "When memory runs out, how surely, and what would be safe."
     ),
+    "serve": Entry(
+        "metronome_cli.cli.serve", "serve", "A reference server with a real protocol, for trying clients."
+    ),
     "report": Entry(
         "metronome_cli.cli.report", "report", "Print a run's report, convert it, or rebuild it after a kill."
     ),

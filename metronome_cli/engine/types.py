@@ -10,8 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 Audio = npt.NDArray[np.float32]
-EndReason = Literal["context", "refused", "preempted", "lost_beat", "shed", "finished", "silenced", "engine"]
-# "silenced": the session's time was over while it waited for a block
+EndReason = Literal[
+    "context", "refused", "preempted", "lost_beat", "shed", "finished", "silenced", "engine",
+    "unreachable", "queued", "closed", "garbage", "flood", "mute", "stalled", "error",
+]  # fmt: skip
+# "silenced": the session's time was over while it waited for a block. From "unreachable" on, what becomes of
+# sessions over the network (load/wire.py).
 
 
 class SlotRefused(Exception):  # noqa: N818 - a state of the engine, not a fault

@@ -1,0 +1,73 @@
+"""`metronome serve`: a reference server for trying clients, and the whole path without a GPU."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+EPILOG = """Examples:
+
+  metronome serve --protocol moshi --port 8998                   until Ctrl-C
+
+  metronome serve --protocol realtime --sessions 4 --for 60s     four seats, one minute
+
+  metronome capacity --target ws://127.0.0.1:8998 --scrape http://127.0.0.1:8998/metrics
+"""
+
+
+def serve(
+    protocol: Annotated[str, typer.Option(help="moshi, moshi-server, realtime or vllm-realtime.")] = "moshi",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8998,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", help="Profile by name, or a YAML file.")
+    ] = None,
+    sessions: Annotated[int | None, typer.Option(min=1, help="Seats; more callers are turned away.")] = None,
+    for_: Annotated[str | None, typer.Option("--for", help="Stop after this long, such as 60s.")] = None,
+    when_full: Annotated[
+        str, typer.Option(help="refuse: say so; queue: let callers wait silently.")
+    ] = "refuse",
+    policy: Annotated[str | None, typer.Option(help="Which cache blocks stay.")] = None,
+    exhaustion: Annotated[
+        str | None, typer.Option(help="When no block is free: stall, preempt or refuse.")
+    ] = None,
+    pool: Annotated[str | None, typer.Option(help="KV pool budget, such as 2GiB.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights and turns.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    weights: Annotated[str | None, typer.Option(help="random, or a checkpoint directory.")] = None,
+) -> None:
+    """Speak a real protocol on top of the built-in engine; the pool's metrics are at /metrics."""
+    from pathlib import Path
+
+    from metronome_cli.config.quantities import parse_duration
+    from metronome_cli.config.settings import resolve
+    from metronome_cli.errors import UsageError
+    from metronome_cli.targets.protocols import need_libraries
+
+    if when_full not in ("refuse", "queue"):
+        raise UsageError(f"--when-full {when_full!r} is not known", hint="refuse or queue")
+    need_libraries()
+    settings = resolve(
+        {
+            "profile": profile, "policy": policy, "exhaustion": exhaustion, "pool": pool, "seed": seed,
+            "device": device, "weights": weights, "sessions": sessions,
+        }
+    )  # fmt: skip
+    from metronome_cli.run.serve import DEFAULT_SEATS, ServePlan, run_serve
+    from metronome_cli.run.stop import Stop
+
+    plan = ServePlan(
+        profile=settings.profile,
+        protocol=protocol,
+        host=host,
+        port=port,
+        seats=settings["sessions"] or DEFAULT_SEATS,
+        for_s=None if for_ is None else parse_duration(for_),
+        when_full="queue" if when_full == "queue" else "refuse",
+        device=settings["device"],
+        weights=None if settings["weights"] == "random" else Path(settings["weights"]),
+        seed=settings["seed"],
+    )
+    with Stop().on_signals() as stop:
+        run_serve(plan, stop, lambda where: typer.echo(f"{protocol} at {where}", err=True))

@@ -1,0 +1,250 @@
+"""Drives a server over the network, in real time: the shape of load/driver.py, sessions of load/wire.py.
+
+Sockets live in a thread of their own; their news are taken here, in the caller's thread, into the same ledger that
+the in-process driver fills. The frames of all sessions that were due in one period make one step: servers batch
+them, so they are no independent evidence. A step is counted when no frame of it can be answered any more.
+
+The generator's lateness is the time between a frame's planned sending and the instant at which it was handed to
+the socket; the latest in a step counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from metronome_cli.engine.types import EndReason, SlotRefused
+from metronome_cli.load.clock import RealClock
+from metronome_cli.load.loop_thread import LoopThread
+from metronome_cli.load.population import StreamSource
+from metronome_cli.load.wire import Beat, Ended, Lagged, News, Paced, Seated, WireSession
+from metronome_cli.measure.histogram import LogHistogram
+from metronome_cli.measure.ledger import FrameRecord, Ledger
+from metronome_cli.targets.endpoint import Endpoint
+from metronome_cli.targets.remote import RemoteTarget
+
+_NAP_S = 0.02
+NOT_LOST: frozenset[EndReason] = frozenset({"finished", "shed"})
+
+
+@dataclass(slots=True)
+class _Step:
+    records: list[FrameRecord] = field(default_factory=list)
+    late_s: float = 0.0
+
+
+@dataclass(slots=True)
+class WireCounts:
+    """What only sockets tell."""
+
+    handshake: LogHistogram = field(default_factory=LogHistogram)  # ms
+    pacing: LogHistogram = field(default_factory=LogHistogram)  # ms late, each frame
+    server_backlog: LogHistogram = field(default_factory=LogHistogram)  # ms, as the server says
+    sent_s: float = 0.0
+    heard_s: float = 0.0
+    reasons: dict[str, str] = field(default_factory=dict)  # by reason, what the first one said
+
+
+class WirePopulation:
+    """Callers on the line; their handshakes happen while the driver runs."""
+
+    def __init__(self, target: RemoteTarget, endpoint: Endpoint, streams: StreamSource, beat: Beat) -> None:
+        self.target = target
+        self.ended: Counter[EndReason] = Counter()
+        self.refused = 0
+        self.loop = LoopThread()
+        self.gate = asyncio.Event()
+        self.inbox: deque[News] = deque()
+        self.seated: set[int] = set()
+        self.clock = RealClock()
+        self._endpoint = endpoint
+        self._streams = streams
+        self._beat = beat
+        self._sessions: dict[int, WireSession] = {}
+        self._cancel: dict[int, Callable[[], None]] = {}
+        self._next_index = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def connecting(self) -> int:
+        """Those whose handshake is not over."""
+        return len(self._sessions) - len(self.seated)
+
+    def open(self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> WireSession:
+        """Let one more caller knock; every session is new, whatever `age_s` says. Raises SlotRefused once the
+        server has turned one away.
+        """
+        if self.ended["refused"] or self.ended["queued"]:
+            raise SlotRefused("slots", "the server takes no more sessions")
+        index = self._next_index
+        self._next_index += 1
+        session = WireSession(
+            index,
+            self._endpoint,
+            self._streams.stream(index),
+            self._beat,
+            phase_s=self._streams.phase_s(index),
+            lifetime_s=lifetime_s,
+            now=self.clock.now,
+            tell=self.inbox.append,
+        )
+        self._sessions[index] = session
+        self._cancel[index] = self.loop.spawn(session.live(self.gate))
+        return session
+
+    def close_newest(self, count: int, reason: EndReason = "shed") -> None:
+        """Hang up the callers that came last."""
+        for index in list(self._sessions)[::-1][: max(0, count)]:
+            self._cancel[index]()
+            self.forget(index, reason)
+
+    def forget(self, index: int, reason: EndReason) -> bool:
+        """That session is over; False when that was known."""
+        if self._sessions.pop(index, None) is None:
+            return False
+        del self._cancel[index]
+        self.seated.discard(index)
+        self.ended[reason] += 1
+        return True
+
+    def forget_all(self) -> None:
+        """Those who never got to run when the loop was closed."""
+        for index in list(self._sessions):
+            self.forget(index, "finished")
+
+    def horizon_s(self) -> float:
+        """No frame due before this instant can still be answered."""
+        return min((session.horizon_s for session in list(self._sessions.values())), default=math.inf)
+
+
+class PacedDriver:
+    """One server, one population, one ledger. `close` hangs everybody up."""
+
+    preemptions = 0
+    recomputed_tokens = 0
+
+    def __init__(
+        self,
+        population: WirePopulation,
+        ledger: Ledger,
+        period_s: float,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.population = population
+        self.clock = population.clock
+        self.ledger = ledger
+        self.stopped = stopped
+        self.wire = WireCounts()
+        self._period_s = period_s
+        self._steps: dict[int, _Step] = {}
+        self._closing = False
+
+    @property
+    def lost_beat(self) -> int:
+        return self.population.ended["lost_beat"]
+
+    @property
+    def occupancy_max(self) -> float:
+        return self.population.target.occupancy_max
+
+    @property
+    def pool_full_s(self) -> float | None:
+        return self.population.target.full_since(self.clock)
+
+    def seat(self, count: int, lifetime_s: float = math.inf) -> None:
+        """Let `count` callers knock together, wait until each is seated or turned away, then let them speak."""
+        for _ in range(count):
+            if self.stopped():
+                break
+            self.population.open(self.clock.now(), lifetime_s=lifetime_s)
+        while self.population.connecting and not self.stopped():
+            self._take_news()
+            time.sleep(_NAP_S)
+        self.begin()
+
+    def begin(self) -> None:
+        """Sessions speak as soon as they are seated, from now on."""
+        self.population.loop.post(self.population.gate.set)
+
+    def run_until(self, instant_s: float) -> None:
+        """Take what comes until that instant, or until nobody is left."""
+        while not self.stopped():
+            self._count()
+            rest = instant_s - self.clock.now()
+            if rest <= 0 or not len(self.population):
+                return
+            time.sleep(min(rest, _NAP_S))
+
+    def close(self) -> None:
+        """Hang up and count what was still open. A second time does nothing."""
+        self._closing = True
+        try:
+            self.population.loop.close()
+        finally:
+            self._count(final=True)
+            self.population.forget_all()
+            self.population.target.close()
+
+    def _count(self, final: bool = False) -> None:
+        horizon = math.inf if final else self.population.horizon_s()
+        self._take_news()
+        self._flush(min(horizon, self.clock.now()))
+
+    def _take_news(self) -> None:
+        inbox = self.population.inbox
+        for _ in range(len(inbox)):
+            self._take(inbox.popleft())
+
+    def _take(self, news: News) -> None:
+        if isinstance(news, FrameRecord):
+            self._step_of(news.due_s).records.append(news)
+        elif isinstance(news, Paced):
+            step = self._step_of(news.due_s)
+            step.late_s = max(step.late_s, news.late_s)
+            self.wire.pacing.add(news.late_s * 1e3)
+        elif isinstance(news, Seated):
+            self.population.seated.add(news.index)
+            self.wire.handshake.add(news.wait_s * 1e3)
+        elif isinstance(news, Lagged):
+            self.wire.server_backlog.add(news.seconds * 1e3)
+        else:
+            self._farewell(news)
+
+    def _farewell(self, news: Ended) -> None:
+        self.wire.sent_s += news.sent_s
+        self.wire.heard_s += news.heard_s
+        reason: EndReason = "finished" if self._closing and news.reason == "shed" else news.reason
+        if self.population.forget(news.index, reason) and reason not in NOT_LOST:
+            self.wire.reasons.setdefault(reason, news.detail)
+        self.ledger.forget(news.index)
+
+    def _step_of(self, due_s: float) -> _Step:
+        return self._steps.setdefault(math.floor(due_s / self._period_s), _Step())
+
+    def _flush(self, before_s: float) -> None:
+        """Count every step whose frames are all known."""
+        done = [number for number in sorted(self._steps) if (number + 1) * self._period_s <= before_s]
+        for number in done:
+            step = self._steps.pop(number)
+            if step.records:
+                self.ledger.add(sorted(step.records, key=_by_session), {}, step.late_s)
+
+
+def _by_session(record: FrameRecord) -> tuple[int, float]:
+    return record.session, record.due_s
+
+
+def reasons_in_words(ended: Counter[EndReason], said: dict[str, str]) -> str:
+    """ "3 sessions were refused (HTTP 503), 1 closed (...)", the most frequent first; empty when none was lost."""
+    parts: Sequence[str] = [
+        f"{count} {reason}" + (f" ({said[reason]})" if said.get(reason) else "")
+        for reason, count in ended.most_common()
+        if reason not in NOT_LOST and count
+    ]
+    return ", ".join(parts)

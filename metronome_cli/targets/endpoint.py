@@ -1,0 +1,197 @@
+"""A server's address and how to knock: protocol, TLS, headers, keys, timeouts, what a failed knock means.
+
+Keys come from the environment alone: METRONOME_API_KEY, in the header that the protocol wants, and
+METRONOME_HEADERS, "Name: value" lines. Neither is printed, stored or put into a report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import urllib.parse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
+from websockets.typing import Subprotocol
+
+from metronome_cli.engine.types import EndReason
+from metronome_cli.errors import EngineError, UsageError
+from metronome_cli.targets.protocols import PROTOCOLS, client_codec
+from metronome_cli.targets.protocols.base import ClientCodec, Traits
+from metronome_cli.targets.protocols.events import clipped
+from metronome_cli.targets.protocols.pcm import unpack
+
+KEY_VARIABLE = "METRONOME_API_KEY"
+HEADERS_VARIABLE = "METRONOME_HEADERS"
+MOST_BYTES = 1 << 20  # of one message
+_SCHEMES = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss", "": "ws"}
+_BY_PATH = {"/api/chat": "moshi", "/api/asr-streaming": "moshi-server"}
+_TRIED = ("moshi", "moshi-server", "realtime")  # realtime and vllm-realtime share a path
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long to wait, in seconds, before a session ends with a reason."""
+
+    connect_s: float = 10.0  # for the upgrade
+    ready_s: float = 10.0  # from then on for the seat: longer is a silent queue
+    idle_s: float = 10.0  # without any output
+    stall_s: float = 5.0  # for the server to take one message
+    messages_per_s: int = 2000  # more is a flood
+
+
+class KnockError(Exception):
+    """The door did not open; `reason` as a session's end."""
+
+    def __init__(self, reason: EndReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason: EndReason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server that speaks one protocol."""
+
+    url: str
+    codec: Callable[[], ClientCodec]
+    traits: Traits
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    limits: Limits = Limits()
+
+    async def connect(self) -> ClientConnection:
+        """An open socket. Raises KnockError."""
+        try:
+            return await connect(
+                self.url,
+                additional_headers=dict(self.headers),
+                subprotocols=[Subprotocol(name) for name in self.traits.subprotocols] or None,
+                compression=None,
+                proxy=None,
+                open_timeout=self.limits.connect_s,
+                close_timeout=1.0,
+                ping_timeout=None,  # an engine that is busy may answer pings late
+                max_size=MOST_BYTES,
+            )
+        except TimeoutError:
+            raise KnockError("queued", f"no answer to the upgrade in {self.limits.connect_s:g} s") from None
+        except InvalidStatus as error:
+            raise KnockError("refused", f"HTTP {error.response.status_code}") from None
+        except InvalidMessage as error:
+            gone = isinstance(error.__cause__, EOFError)
+            raise KnockError("closed" if gone else "garbage", clipped(error)) from None
+        except InvalidHandshake as error:
+            raise KnockError("garbage", clipped(error)) from None
+        except ConnectionClosed as error:
+            raise KnockError(*why_closed(error, seated=False)) from None
+        except OSError as error:
+            raise KnockError("unreachable", clipped(error.strerror or error)) from None
+
+    def describe(self) -> dict[str, object]:
+        """For a report; without credentials."""
+        return {"url": shown(self.url), "protocol": self.traits.name, "sample_rate": self.traits.sample_rate}
+
+
+def why_closed(error: ConnectionClosed, *, seated: bool) -> tuple[EndReason, str]:
+    """Why a socket closed, as a session's end."""
+    ours = error.sent is not None and not error.rcvd_then_sent
+    if ours and error.sent is not None and error.sent.code == 1009:
+        return "flood", f"a message of more than {MOST_BYTES >> 20} MiB"
+    if ours and error.sent is not None and error.sent.code in (1002, 1007):
+        return "garbage", clipped(error.sent.reason or "not a websocket frame")
+    if error.rcvd is None:
+        return "closed", "the connection broke off"
+    said = clipped(f"closed by the server with code {error.rcvd.code} {error.rcvd.reason}".rstrip())
+    return ("closed" if seated else "refused"), said
+
+
+def endpoint(
+    target: str,
+    protocol: str,
+    limits: Limits | None = None,
+    environ: Mapping[str, str] | None = None,
+    model: str | None = None,
+) -> Endpoint:
+    """The endpoint of a target whose protocol is known. Raises UsageError for a bad address or header."""
+    codec = client_codec(protocol, model)
+    traits = codec().traits
+    url = address(target, traits.path)
+    return Endpoint(url, codec, traits, headers(traits, environ), limits or Limits())
+
+
+def address(target: str, path: str) -> str:
+    """A websocket address; `path` where the target has none. Raises UsageError."""
+    parts = urllib.parse.urlsplit(target if "://" in target else f"ws://{target}")
+    try:
+        usable = parts.scheme in _SCHEMES and parts.hostname and (parts.port or 1)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(f"--target {clipped(target)!r} is not an address", hint="such as ws://host:8998")
+    if "@" in parts.netloc:
+        raise UsageError("--target takes no user and password", hint=f"put a key into {KEY_VARIABLE}")
+    own = parts.path if parts.path not in ("", "/") else path
+    return parts._replace(scheme=_SCHEMES[parts.scheme], path=own, fragment="").geturl()
+
+
+def headers(traits: Traits, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What goes with the upgrade, from the environment. Raises UsageError for a line that is no header."""
+    environ = os.environ if environ is None else environ
+    found = {}
+    for line in environ.get(HEADERS_VARIABLE, "").splitlines():
+        name, colon, value = line.partition(":")
+        if line.strip() and (not colon or not name.strip().replace("-", "").isalnum()):
+            raise UsageError(
+                f"{HEADERS_VARIABLE}: a line is no header", hint="each line is a name, a colon, and a value"
+            )
+        if colon:
+            found[name.strip()] = value.strip()
+    if key := environ.get(KEY_VARIABLE, "").strip():
+        found[traits.key_header] = traits.key_prefix + key
+    return found
+
+
+async def detect(target: str, limits: Limits, environ: Mapping[str, str] | None = None) -> str:
+    """Which protocol a server speaks: by its path, else by the path that it answers to, else by its first words.
+
+    Raises EngineError when it cannot be reached, UsageError when nothing fits.
+    """
+    address(target, "/")
+    path = urllib.parse.urlsplit(target if "://" in target else f"ws://{target}").path
+    if path in _BY_PATH:
+        return _BY_PATH[path]
+    tried = ("realtime",) if path.endswith("/realtime") else _TRIED
+    for protocol in tried:
+        found = endpoint(target, protocol, limits, environ)
+        try:
+            socket = await found.connect()
+        except KnockError as error:
+            if error.reason in ("unreachable", "queued"):
+                raise EngineError(f"{shown(target)} cannot be reached: {error.detail}") from None
+            continue
+        try:
+            return await _which_realtime(socket, limits) if protocol == "realtime" else protocol
+        finally:
+            await socket.close()
+    raise UsageError(
+        f"{shown(target)}: no known protocol answers there",
+        hint=f"name it: --protocol {' | '.join(PROTOCOLS)}",
+    )
+
+
+async def _which_realtime(socket: ClientConnection, limits: Limits) -> str:
+    """By the first event: vLLM's has its id beside the type, others a whole session; Unmute says nothing first."""
+    try:
+        async with asyncio.timeout(min(2.0, limits.ready_s)):
+            first = unpack(await socket.recv())
+    except (TimeoutError, ConnectionClosed):
+        return "unmute" if socket.subprotocol == "realtime" else "realtime"
+    return "vllm-realtime" if first is not None and "id" in first and "session" not in first else "realtime"
+
+
+def shown(url: str) -> str:
+    """An address without what may be secret in it."""
+    parts = urllib.parse.urlsplit(url if "://" in url else f"ws://{url}")
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

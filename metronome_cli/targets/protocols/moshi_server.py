@@ -1,0 +1,157 @@
+"""moshi-server's speech-to-text websocket: msgpack maps, each with a `type`.
+
+    to the server      Init; Audio {pcm: [float]}, 24 kHz mono; Marker {id}
+    from the server    Ready; Step {step_idx, prs, buffered_pcm}, one for each 80 ms of input; Word {text,
+                       start_time}; EndWord; Marker {id}, when its place in the audio was reached;
+                       Error {message}
+
+Source: rust/moshi-server/src/asr.rs and batched_asr.rs of github.com/kyutai-labs/moshi. `buffered_pcm` is the
+server's backlog in samples. A full server says "no free channels" and closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from metronome_cli.engine.types import Audio
+from metronome_cli.targets.protocols.base import Traits
+from metronome_cli.targets.protocols.events import (
+    Backlog,
+    Echo,
+    Event,
+    Failed,
+    Garbage,
+    Heard,
+    Marked,
+    Message,
+    Output,
+    Ready,
+    Refused,
+    Wish,
+    clipped,
+)
+
+TRAITS = Traits(
+    "moshi-server",
+    "/api/asr-streaming",
+    24_000,
+    steady=True,
+    lag_frames=2,
+    key_header="kyutai-api-key",
+    key_prefix="",
+)
+STEP_S = 0.080
+MARK_EVERY = 25  # pieces of audio between two marks
+FULL = "no free channels"
+
+
+class MoshiServerClient:
+    """A caller of moshi-server."""
+
+    traits = TRAITS
+
+    def __init__(self) -> None:
+        self._pieces = 0
+
+    def opening(self) -> Sequence[Message]:
+        return ()
+
+    def started(self) -> Sequence[Message]:
+        return ()
+
+    def audio(self, samples: Audio) -> Sequence[Message]:
+        self._pieces += 1
+        piece = pack(type="Audio", pcm=samples.tolist())
+        return [piece, pack(type="Marker", id=self._pieces)] if self._pieces % MARK_EVERY == 0 else [piece]
+
+    def closing(self) -> Sequence[Message]:
+        return ()
+
+    def read(self, message: Message) -> Sequence[Event]:
+        data = unpack(message)
+        if data is None:
+            return [Garbage("not a msgpack map with a type")]
+        kind = data["type"]
+        if kind == "Step":
+            return _step(data)
+        if kind == "Marker":
+            mark = data.get("id")
+            return [Echo(mark)] if isinstance(mark, int) else [Garbage("a Marker without its id")]
+        if kind == "Word":
+            return [Output(0.0, clipped(data.get("text", "")))]
+        if kind == "Ready":
+            return [Ready()]
+        if kind == "Error":
+            why = clipped(data.get("message", "no message"))
+            return [Refused(why) if FULL in why else Failed(why)]
+        return ()
+
+
+def _step(data: dict[str, Any]) -> Sequence[Event]:
+    buffered = data.get("buffered_pcm", 0)
+    if not isinstance(buffered, int | float) or not 0 <= buffered < 1e12:
+        return [Garbage("a Step whose buffered_pcm is no number of samples")]
+    return [Output(STEP_S), Backlog(buffered / TRAITS.sample_rate)]
+
+
+class MoshiServerHost:
+    """A server that speaks as moshi-server does."""
+
+    traits = TRAITS
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def greeting(self) -> Sequence[Message]:
+        return [pack(type="Ready")]
+
+    def refusal(self, why: str) -> Sequence[Message]:
+        return [pack(type="Error", message=f"{FULL}: {why}")]
+
+    def read(self, message: Message) -> Sequence[Wish]:
+        data = unpack(message)
+        if data is None:
+            return [Garbage("not a msgpack map with a type")]
+        if data["type"] == "Marker":
+            mark = data.get("id")
+            return [Marked(mark)] if isinstance(mark, int) else [Garbage("a Marker without its id")]
+        if data["type"] != "Audio":
+            return ()
+        try:
+            samples = np.asarray(data.get("pcm"), dtype=np.float32)
+        except (TypeError, ValueError, OverflowError):
+            return [Garbage("an Audio whose pcm is no list of numbers")]
+        return [Heard(samples)] if samples.ndim == 1 else [Garbage("an Audio without its pcm")]
+
+    def answer(self, audio: Audio, text: str, backlog_samples: int) -> Sequence[Message]:
+        self._steps += 1
+        step = pack(type="Step", step_idx=self._steps, prs=[0.0, 0.0, 0.0, 0.0], buffered_pcm=backlog_samples)
+        word = [pack(type="Word", text=text, start_time=self._steps * STEP_S)] if text else []
+        return [step, *word]
+
+    def echo(self, mark: int) -> Sequence[Message]:
+        return [pack(type="Marker", id=mark)]
+
+    def farewell(self) -> Sequence[Message]:
+        return ()
+
+
+def pack(**fields: object) -> bytes:
+    """A message; numbers with a fraction as 32 bits, as the server reads them."""
+    packed: bytes = msgpack.packb(fields, use_single_float=True)
+    return packed
+
+
+def unpack(message: Message) -> dict[str, Any] | None:
+    """A map with a `type`; None for anything else."""
+    if isinstance(message, str):
+        return None
+    try:
+        data = msgpack.unpackb(message)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        return None
+    return data if isinstance(data, dict) and isinstance(data.get("type"), str) else None

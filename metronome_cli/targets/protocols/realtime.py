@@ -1,0 +1,154 @@
+"""The OpenAI Realtime protocol over a websocket: JSON events, audio as base64 PCM16 at 24 kHz.
+
+    to the server      session.update; input_audio_buffer.append {audio}, .commit, .clear; response.create
+    from the server    session.created, session.updated; response.created, response.output_audio.delta {delta},
+                       response.output_audio_transcript.delta, response.done; error {error: {code, message}}
+
+The beta name of the audio event, response.audio.delta, is taken as well. Servers with this protocol:
+vllm-omni (refuses with code `resource_exhausted`), sglang-omni, and Unmute, which carries Ogg-Opus in the base64,
+waits for a first session.update under the subprotocol `realtime`, and lets surplus sockets hang.
+
+Source: platform.openai.com/docs/guides/realtime; unmute/openai_realtime_api_events.py of
+github.com/kyutai-labs/unmute. The model may be silent between responses, so only while one is in progress is a
+frame owed an answer.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from metronome_cli.engine.types import Audio
+from metronome_cli.targets.protocols.base import Traits
+from metronome_cli.targets.protocols.events import (
+    Event,
+    Failed,
+    Finished,
+    Garbage,
+    Heard,
+    Message,
+    Output,
+    Ready,
+    Refused,
+    Turn,
+    Wish,
+    clipped,
+)
+from metronome_cli.targets.protocols.opus import OpusDecoder, OpusEncoder
+from metronome_cli.targets.protocols.pcm import pack, raw, samples_of, to_text, unpack
+
+TRAITS = Traits("realtime", "/v1/realtime", 24_000, steady=False, subprotocols=("realtime",))
+UNMUTE = replace(TRAITS, name="unmute")
+REFUSALS = ("resource_exhausted", "rate_limit_exceeded", "too_many_sessions", "server_overloaded")
+_AUDIO = ("response.output_audio.delta", "response.audio.delta")
+_TEXT = ("response.output_audio_transcript.delta", "response.audio_transcript.delta", "response.text.delta",
+         "response.output_text.delta")  # fmt: skip
+
+
+class RealtimeClient:
+    """A caller of a realtime server; `unmute` speaks Opus."""
+
+    def __init__(self, unmute: bool = False) -> None:
+        self.traits = UNMUTE if unmute else TRAITS
+        self._encoder = OpusEncoder(TRAITS.sample_rate) if unmute else None
+        self._decoder = OpusDecoder(TRAITS.sample_rate) if unmute else None
+
+    def opening(self) -> Sequence[Message]:
+        return [pack("session.update", session=self._session())] if self._encoder else ()
+
+    def started(self) -> Sequence[Message]:
+        return () if self._encoder else [pack("session.update", session=self._session())]
+
+    def _session(self) -> dict[str, object]:
+        if self._encoder:
+            return {"instructions": None, "voice": None, "allow_recording": False}
+        pcm = {"format": {"type": "audio/pcm", "rate": TRAITS.sample_rate}}
+        listening = {**pcm, "turn_detection": {"type": "server_vad"}}
+        return {
+            "type": "realtime",
+            "output_modalities": ["audio"],
+            "audio": {"input": listening, "output": pcm},
+        }
+
+    def audio(self, samples: Audio) -> Sequence[Message]:
+        if self._encoder is None:
+            return [pack("input_audio_buffer.append", audio=to_text(samples))]
+        pages = self._encoder.encode(samples)
+        text = base64.b64encode(pages).decode("ascii")
+        return [pack("input_audio_buffer.append", audio=text)] if pages else ()
+
+    def closing(self) -> Sequence[Message]:
+        return ()
+
+    def read(self, message: Message) -> Sequence[Event]:
+        data = unpack(message)
+        if data is None:
+            return [Garbage("not a JSON object with a type")]
+        kind = data["type"]
+        if kind in _AUDIO:
+            return self._audio(data)
+        if kind in _TEXT:
+            return [Output(0.0, clipped(data.get("delta", "")))]
+        if kind == "session.created" or (kind == "session.updated" and self._encoder is not None):
+            return [Ready()]
+        if kind == "response.created":
+            return [Turn(True)]
+        if kind == "response.done":
+            return [Turn(False)]
+        return [_complaint(data)] if kind == "error" else ()
+
+    def _audio(self, data: dict[str, Any]) -> Sequence[Event]:
+        sound = raw(data.get("delta"))
+        if sound is None:
+            return [Garbage("an audio delta that is not base64")]
+        samples = samples_of(sound) if self._decoder is None else self._decoder.decode(sound)
+        if samples is None:
+            return [Garbage("an audio delta that is not audio")]
+        return [Output(len(samples) / TRAITS.sample_rate)]
+
+
+def _complaint(data: dict[str, Any]) -> Event:
+    error = data.get("error")
+    fields = error if isinstance(error, dict) else {"message": error}
+    code = clipped(fields.get("code") or fields.get("type") or "error", 60)
+    why = clipped(f"{code}: {fields.get('message') or 'no message'}")
+    return Refused(why) if code in REFUSALS else Failed(why)
+
+
+class RealtimeHost:
+    """A server with this protocol that answers frame by frame, one response for the whole session."""
+
+    traits = TRAITS
+
+    def __init__(self) -> None:
+        self._answering = False
+
+    def greeting(self) -> Sequence[Message]:
+        return [pack("session.created", session={"type": "realtime", "object": "realtime.session"})]
+
+    def refusal(self, why: str) -> Sequence[Message]:
+        return [pack("error", error={"type": "server_error", "code": "resource_exhausted", "message": why})]
+
+    def read(self, message: Message) -> Sequence[Wish]:
+        data = unpack(message)
+        if data is None:
+            return [Garbage("not a JSON object with a type")]
+        if data["type"] == "input_audio_buffer.append":
+            sound = raw(data.get("audio"))
+            samples = None if sound is None else samples_of(sound)
+            return [Garbage("audio that is not base64 PCM16")] if samples is None else [Heard(samples)]
+        return [Finished()] if data["type"] == "response.cancel" else ()
+
+    def answer(self, audio: Audio, text: str, backlog_samples: int) -> Sequence[Message]:
+        begin = () if self._answering else (pack("response.created", response={"status": "in_progress"}),)
+        self._answering = True
+        said = (pack("response.output_audio_transcript.delta", delta=text),) if text else ()
+        return [*begin, pack("response.output_audio.delta", delta=to_text(audio)), *said]
+
+    def echo(self, mark: int) -> Sequence[Message]:
+        return ()
+
+    def farewell(self) -> Sequence[Message]:
+        return [pack("response.done", response={"status": "completed"})]
