@@ -19,7 +19,9 @@ from metronome_cli.engine.types import FrameInput, FrameOutcome
 from metronome_cli.errors import UsageError
 from metronome_cli.models.fake_stack import FakeStack
 from metronome_cli.models.moshi import MoshiModel, MoshiShape
+from metronome_cli.models.moshi.network import MoshiNetwork
 from metronome_cli.models.registry import load_adapter
+from metronome_cli.models.source import RandomSource
 from tests.models import moshi_case as case
 
 FRAMES = 14
@@ -201,3 +203,28 @@ def test_random_weights_do_not_explode_with_depth() -> None:
     assert all(np.isfinite(o.audio).all() for o in outcomes[1:] if o.audio is not None)
     assert len({tuple(o.tokens) for o in outcomes}) > 1
     assert torch.isfinite(model.decoder.final_norm).all()
+
+
+def test_sixteen_bit_weights_say_nearly_the_same() -> None:
+    """As on a GPU: layers and cache in bfloat16, the codec in float32."""
+    profile, cpu = case.profile("ring(16)"), torch.device("cpu")
+    shape = MoshiShape.from_profile(profile)
+    hidden, texts = [], []
+    for dtype in (torch.float32, torch.bfloat16):
+        codec = RandomSource(3, cpu, torch.float32)
+        network = MoshiNetwork(shape, RandomSource(3, cpu, dtype), codec, "random")
+        stack = build_stack(
+            network.decoder, blocks=8, policy=PolicySpec.parse(profile.policy), block_tokens=4
+        )
+        served = FrameEngine(MoshiModel(network, seed=1), stack, 1)
+        slot = served.open()
+        outcome = [say(served, [(slot, 0, frame)])[0] for frame in range(3)][-1]
+        assert outcome.delivered == TOKENS
+        assert stack.dtype == dtype
+        with torch.inference_mode():
+            row = torch.tensor([[5] * shape.streams])
+            assert stack.reserve(slot, 1)
+            hidden.append(stack.forward([slot], network.embedding(row)[:, None], [1]).float())
+            texts.append(network.text_head(hidden[-1].to(dtype)).float())
+    assert (hidden[0] - hidden[1]).norm() < 0.25 * hidden[0].norm()  # the codes heard may differ too
+    assert torch.isfinite(texts[1]).all()
