@@ -1,4 +1,4 @@
-"""`events.jsonl`: a run's facts, one JSON object a line, on disk as soon as they are known.
+"""`events.jsonl`: a run's facts, one JSON object a line, on disk as soon as the run has begun.
 
 The first line names the format: `{"schema": "metronome.events/1", ...}`. Every other line is `{"t":
 seconds since the file was opened, "kind": ..., "data": {...}}`. A line goes out in one write to the
@@ -10,6 +10,7 @@ directory that was removed under the run is made again, with all that was writte
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
 EVENTS_SCHEMA = "metronome.events/1"
 EVENTS_FILE = "events.jsonl"
 OLD = ".previous"
+PREAMBLE = ("audio", "notice", "phase")  # nothing can be rebuilt from these alone
 
 
 class EventsFile:
     """An observer that keeps events in a run's directory.
 
     `tell` gets the one notice when writing fails. Raises UsageError when the directory cannot be used at all.
-    Files of an earlier run in the same directory are kept under `.previous` names.
+    The file is made when there is something to rebuild a report from: a run that ends before, for a mistyped
+    flag or file, leaves what an earlier one put there alone. Otherwise an earlier run's files are kept under
+    `.previous` names.
     """
 
     def __init__(self, directory: Path, tell: Callable[[str], None] = lambda message: None) -> None:
@@ -43,11 +47,12 @@ class EventsFile:
         self._tell = tell
         self._told: set[str] = set()
         self._began_s = time.monotonic()
+        self._fd: int | None = None
+        self._kept: list[bytes] | None = [_line(head())]  # not yet in a file; None once there is one
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            make_way(directory)
-            self._fd: int | None = self._open()
-            os.write(self._fd, self._line(head()))
+            with tempfile.TemporaryFile(dir=directory):
+                pass
         except OSError as error:
             raise UsageError(
                 f"cannot write to {directory}: {error.strerror or error}",
@@ -65,7 +70,14 @@ class EventsFile:
 
     def event(self, kind: str, data: dict[str, Any]) -> None:
         """One line, in the file when this returns."""
-        self._write({"t": round(time.monotonic() - self._began_s, 4), "kind": kind, "data": data})
+        line = _line({"t": round(time.monotonic() - self._began_s, 4), "kind": kind, "data": data})
+        if self._kept is None:
+            self._guarded(lambda: self._append(line))
+            return
+        self._kept.append(line)
+        if kind not in PREAMBLE:
+            begun, self._kept = b"".join(self._kept), None
+            self._guarded(lambda: self._begin(begun))
 
     def notice(self, message: str) -> None:
         """One line for the user, kept."""
@@ -73,6 +85,7 @@ class EventsFile:
 
     def close(self) -> None:
         """No more events."""
+        self._kept = None
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -82,16 +95,22 @@ class EventsFile:
     def _open(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
 
-    def _line(self, value: dict[str, Any]) -> bytes:
-        return dumps(value).encode("utf-8") + b"\n"
+    def _begin(self, lines: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_way(self.path.parent)
+        self._fd = self._open()
+        self._write_all(lines)
 
-    def _write(self, value: dict[str, Any]) -> None:
+    def _append(self, line: bytes) -> None:
         if self._fd is None:
             return
+        if os.fstat(self._fd).st_nlink == 0:
+            self._make_again()
+        self._write_all(line)
+
+    def _guarded(self, write: Callable[[], None]) -> None:
         try:
-            if os.fstat(self._fd).st_nlink == 0:
-                self._make_again()
-            self._write_all(self._line(value))
+            write()
         except OSError as error:
             self._tell_once(
                 f"{self.path}: {error.strerror or error}; no more events are kept, the run goes on"
@@ -126,6 +145,10 @@ class EventsFile:
         if message not in self._told:
             self._told.add(message)
             self._tell(message)
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return dumps(value).encode("utf-8") + b"\n"
 
 
 def head() -> dict[str, Any]:

@@ -84,7 +84,8 @@ def machine(environment: Mapping[str, Any]) -> str:
     """ "Xeon, 2 cores, 15.6 GiB; NVIDIA H200": processor, memory, accelerators."""
     parts = [environment.get("cpu"), _cores(environment.get("cores")), _size(environment.get("memory_bytes"))]
     devices = environment.get("devices")
-    names = [str(device.get("name")) for device in devices or [] if isinstance(device, Mapping)]
+    listed = devices if isinstance(devices, list) else []
+    names = [str(device.get("name")) for device in listed if isinstance(device, Mapping)]
     return "; ".join(filter(None, [", ".join(str(part) for part in parts if part), ", ".join(names)]))
 
 

@@ -254,6 +254,8 @@ class Arm(Part):
     """Sessions that were admitted and did not live to their end in health."""
     occupancy_max: float | None = None
     """Highest occupancy of the KV pool, 0 to 1."""
+    objectives: list[ObjectiveResult] = Field(default_factory=list)
+    """Every objective, judged over the whole arm."""
     filled_share: float | None = None
     """Sessions held, of those that would have fitted, 0 to 1."""
     timeline: list[TimelinePoint] = Field(default_factory=list)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from metronome_cli.config.objectives import Objective
-from metronome_cli.config.policy import PolicySpec
 from metronome_cli.config.quantities import format_duration
 from metronome_cli.errors import Verdict, exit_code_for
 from metronome_cli.report.facts import setting
@@ -230,7 +229,7 @@ class Story:
 def confirmed(points: Iterable[Point]) -> int | None:
     """Largest number of sessions that a judged run held and none failed at.
 
-    A short look confirms nothing. Where the cache grows, the end of the sessions' life has to be held too.
+    A short look confirms nothing, nor does the check that everybody's cache fits.
     """
     points = list(points)
     failed = {point.sessions for point in points if point.verdict == "fail"}
@@ -239,10 +238,7 @@ def confirmed(points: Iterable[Point]) -> int | None:
 
 
 def _confirms(point: Point) -> bool:
-    if point.role in ("memory", "soak", "single"):
-        return True
-    grows = bool(point.policy) and PolicySpec.parse(point.policy).kind in ("unbounded", "recycle")
-    return point.role in ("confirm", "next") and not grows
+    return point.role in ("confirm", "next", "soak", "single")
 
 
 def _of(kind: type[_T], data: Any) -> _T:

@@ -67,11 +67,32 @@ def test_an_earlier_runs_files_are_set_aside(tmp_path):
     begin(events)
     events.close()
     write_report(capacity_report(), tmp_path)
-    told(tmp_path)[0].close()
-    assert len(lines(tmp_path)) == 1
+    again, _ = told(tmp_path)
+    again.event("run", {})
+    assert len(lines(tmp_path)) == 2
     assert len((tmp_path / "events.jsonl.previous").read_text().splitlines()) == 3
     assert not (tmp_path / "report.json").exists()
     assert (tmp_path / "report.json.previous").exists()
+
+
+def test_a_run_that_never_began_leaves_an_earlier_one_alone(tmp_path):
+    events, _ = told(tmp_path)
+    begin(events)
+    events.close()
+    write_report(capacity_report(), tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    mistyped, _ = told(tmp_path)
+    mistyped.phase("audio", "reading speech")
+    mistyped.notice("left out noise.mp3")
+    mistyped.close()
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_what_came_before_the_run_began_is_kept_in_order(tmp_path):
+    events, _ = told(tmp_path)
+    events.phase("audio", "reading speech")
+    events.event("run", {})
+    assert [line.get("kind", "head") for line in lines(tmp_path)] == ["head", "phase", "run"]
 
 
 def test_a_full_disk_is_told_once_and_loses_nothing_that_was_written(tmp_path, monkeypatch):
@@ -101,6 +122,7 @@ def half_of_it_then_no_space(write):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_device_without_space_ends_events_not_the_run(tmp_path):
     events, messages = told(tmp_path)
+    begin(events)
     os.dup2(os.open("/dev/full", os.O_RDWR), events._fd)
     events.event("control", {"cap": 4.0})
     events.event("control", {"cap": 4.0})
