@@ -98,8 +98,12 @@ def test_latents_not_only_codes_equal_the_whole_utterance(codec: Mimi) -> None:
     assert error(torch.stack(steps, dim=-1), latents) < 1e-5
 
 
-def test_sessions_of_different_ages_in_one_batch_each_equal_themselves_alone(codec: Mimi) -> None:
+@pytest.mark.parametrize("long", [1, 1 << 30])
+def test_sessions_of_different_ages_in_one_batch_each_equal_themselves_alone(
+    codec: Mimi, long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slot 7 starts five frames after slot 2, slot 0 only in between, and the batch is out of order."""
+    monkeypatch.setattr("metronome_cli.models.mimi.transformer._LONG", long)
     codes, audio = whole(sounds())
     state = opened(codec, 2)
     said: dict[int, list[Tensor]] = {0: [], 2: [], 7: []}

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+_MOST_SPARE = 16  # rows added beyond need when a table grows
+
 
 class RowLayout:
     """Hands out spans of a row to the convolutions that will share it."""
@@ -55,7 +57,7 @@ class SlotRows:
         """Clear the slot's row, adding rows if there is none yet."""
         held = self.data.shape[0]
         if slot >= held:
-            more = max(slot + 1 - held, held // 2)
+            more = max(slot + 1 - held, min(held // 2, _MOST_SPARE))
             self.data = torch.cat([self.data, self.data.new_zeros((more, *self.data.shape[1:]))])
         else:
             self.data[slot].zero_()

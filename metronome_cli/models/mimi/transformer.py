@@ -19,6 +19,7 @@ from metronome_cli.models.mimi.state import SlotRows
 from metronome_cli.models.source import WeightSource
 
 _NORM_EPS = 1e-5
+_LONG = 1 << 16  # numbers in one slot's ring of one layer from which a copy costs more than a call
 _RANDOM_SCALE = 0.01  # of a branch, as training starts from
 
 
@@ -79,8 +80,8 @@ class CodecTransformer:
         for layer, ring in zip(self.layers, rings, strict=True):
             joined = layer.attention_input(rows).view(batch, columns, 3, self.shape.heads, -1)
             query, key, value = joined.permute(2, 0, 3, 1, 4)  # [batch, heads, columns, head_dim] each
-            keys, values = frame.store(ring.data, frame.turn(key), value)
-            attended = F.scaled_dot_product_attention(frame.turn(query), keys, values, frame.visible)
+            frame.store(ring.data, frame.turn(key), value)
+            attended = frame.attend(ring.data, frame.turn(query))
             rows = layer.after_attention(rows, attended.transpose(1, 2).reshape(rows.shape))
         return rows.view(batch, columns, -1)
 
@@ -106,28 +107,33 @@ class _Frame:
         self.positions = positions
         self.cos, self.sin = rotation
         self.visible = visible
-        first = slots[0]
-        self.run = (
-            slice(first, first + len(slots))
-            if list(slots) == list(range(first, first + len(slots)))
-            else None
-        )
+        self.slots = slots
         self.index = torch.tensor(slots, device=positions.device)
+        neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
+        self.run = slice(slots[0], slots[0] + len(slots)) if neighbours else None
 
     def turn(self, x: Tensor) -> Tensor:
         """Rotary embedding, half layout. x: [batch, heads, columns, head_dim]."""
         left, right = x.chunk(2, dim=-1)
         return torch.cat([left * self.cos - right * self.sin, right * self.cos + left * self.sin], dim=-1)
 
-    def store(self, ring: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the new columns in place; the batch's rings [batch, heads, ring, head_dim] each.
+    def store(self, ring: Tensor, key: Tensor, value: Tensor) -> None:
+        """Write the new columns, key and value: [batch, heads, columns, head_dim], into the slots' rings."""
+        joined = torch.stack([key, value], dim=1).permute(0, 3, 1, 2, 4)  # columns before keys and values
+        ring[self.index[:, None], :, :, self.positions % ring.shape[3]] = joined
 
-        Neighbouring slots are attended where they lie; others are gathered into one batch.
+    def attend(self, ring: Tensor, query: Tensor) -> Tensor:
+        """query: [batch, heads, columns, head_dim] over the slots' rings -> the same shape.
+
+        Rings of neighbouring slots are attended where they lie, in one call. Others are gathered; on a CPU
+        long ones are attended one after another instead, which reads them once and copies nothing.
         """
-        entries = self.positions % ring.shape[3]
-        joined = torch.stack([key, value], dim=1).permute(
-            0, 3, 1, 2, 4
-        )  # [batch, columns, 2, heads, head_dim]
-        ring[self.index[:, None], :, :, entries] = joined
-        batch = ring[self.run] if self.run is not None else ring[self.index]
-        return batch[:, 0], batch[:, 1]
+        if self.run is None and ring.device.type == "cpu" and ring[0].numel() >= _LONG:
+            return torch.cat([self._one(ring, query, row) for row in range(len(self.slots))])
+        batch = ring[self.index] if self.run is None else ring[self.run]
+        return F.scaled_dot_product_attention(query, batch[:, 0], batch[:, 1], self.visible)
+
+    def _one(self, ring: Tensor, query: Tensor, row: int) -> Tensor:
+        slot, at = self.slots[row], slice(row, row + 1)
+        own = ring[slot : slot + 1]
+        return F.scaled_dot_product_attention(query[at], own[:, 0], own[:, 1], self.visible[at])
