@@ -83,7 +83,10 @@ def _notes(report: Report) -> str:
 
 
 def _figures(report: Report) -> Iterable[str]:
-    from metronome_cli.report.plots import plots
+    from metronome_cli.report.hush import hush
+
+    with hush():
+        from metronome_cli.report.plots import plots
 
     for plot in plots(report):
         label = f"{plot.title}. {plot.caption}"

@@ -7,11 +7,8 @@ serves light and dark. Text stays text (the page's font, selectable); `$` in a n
 from __future__ import annotations
 
 import io
-import logging
 import re
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
@@ -19,6 +16,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+
+from metronome_cli.report.hush import hush
 
 # role -> stand-in; report/page.css has a variable of each name
 ROLES = (
@@ -70,7 +69,7 @@ def draw(
     `size` in CSS pixels; `heights` are the panels' shares; `key` makes the ids of this drawing its own.
     `paint` gets the axes from top to bottom.
     """
-    with _quiet(), matplotlib.rc_context(_STYLE):
+    with hush(), matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(size[0] / POINTS_PER_INCH, size[1] / POINTS_PER_INCH), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=list(heights), squeeze=False)
@@ -78,20 +77,6 @@ def draw(
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return inline(stream.getvalue(), key)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No word about font caches or characters that the measuring font lacks: the page's font has its own."""
-    logger = logging.getLogger("matplotlib")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)
 
 
 def inline(svg: str, key: str) -> str:

@@ -123,3 +123,13 @@ def test_every_metric_is_in_the_page_on_gates():
             assert worse.strip() == ("rises" if metric.better == "lower" else "falls")
             for change in re.findall(r"`([^`]+)`", changes):
                 Gate.parse(f"{name}:{change}")
+
+
+def test_a_home_that_cannot_be_written_makes_a_page_without_a_word(tmp_path):
+    write_report(capacity_report(), tmp_path)
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR"), "/proc/nowhere")
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-m", "metronome_cli", "report", str(tmp_path), "--html", str(page)]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **nowhere}, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "<svg" in page.read_text(encoding="utf-8")
