@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import EndReason, SlotRefused
 from metronome_cli.load.clock import RealClock
 from metronome_cli.load.loop_thread import LoopThread
@@ -49,11 +50,20 @@ class WireCounts:
     reasons: dict[str, str] = field(default_factory=dict)  # by reason, what the first one said
 
 
+def beat_of(profile: Profile) -> Beat:
+    """A frame that nothing answered in ten periods, one second at the least, is empty."""
+    frame = profile.frame
+    return Beat(frame.period_s, max(1.0, 10 * frame.period_s), frame.backlog_limit)
+
+
 class WirePopulation:
     """Callers on the line; their handshakes happen while the driver runs."""
 
-    def __init__(self, target: RemoteTarget, endpoint: Endpoint, streams: StreamSource, beat: Beat) -> None:
+    def __init__(
+        self, target: RemoteTarget, endpoint: Endpoint, streams: StreamSource, profile: Profile
+    ) -> None:
         self.target = target
+        self.profile = profile
         self.ended: Counter[EndReason] = Counter()
         self.refused = 0
         self.loop = LoopThread()
@@ -63,7 +73,7 @@ class WirePopulation:
         self.clock = RealClock()
         self._endpoint = endpoint
         self._streams = streams
-        self._beat = beat
+        self._beat = beat_of(profile)
         self._sessions: dict[int, WireSession] = {}
         self._cancel: dict[int, Callable[[], None]] = {}
         self._next_index = 0
@@ -133,7 +143,6 @@ class PacedDriver:
         self,
         population: WirePopulation,
         ledger: Ledger,
-        period_s: float,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.population = population
@@ -141,7 +150,7 @@ class PacedDriver:
         self.ledger = ledger
         self.stopped = stopped
         self.wire = WireCounts()
-        self._period_s = period_s
+        self._period_s = population.profile.frame.period_s
         self._steps: dict[int, _Step] = {}
         self._closing = False
 
@@ -157,16 +166,22 @@ class PacedDriver:
     def pool_full_s(self) -> float | None:
         return self.population.target.full_since(self.clock)
 
-    def seat(self, count: int, lifetime_s: float = math.inf) -> None:
+    def seat(self, at_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> None:
+        """Let one caller knock, who speaks as soon as he is seated. Raises SlotRefused."""
+        self.begin()
+        self.population.open(at_s, age_s, lifetime_s)
+
+    def seat_all(self, count: int, lifetime_s: float = math.inf) -> None:
         """Let `count` callers knock together, wait until each is seated or turned away, then let them speak."""
         for _ in range(count):
-            if self.stopped():
-                break
             self.population.open(self.clock.now(), lifetime_s=lifetime_s)
         while self.population.connecting and not self.stopped():
             self._take_news()
             time.sleep(_NAP_S)
         self.begin()
+
+    def start(self) -> None:
+        """The clock goes on: it cannot be turned back while frames are under way."""
 
     def begin(self) -> None:
         """Sessions speak as soon as they are seated, from now on."""

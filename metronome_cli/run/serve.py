@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ class ReferenceServer:
                 compression=None,
                 close_timeout=1.0,
                 max_size=1 << 20,
+                logger=_quiet(),
             )
         except OSError as error:
             raise UsageError(
@@ -253,6 +255,14 @@ class Caller:
     async def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:
             await self._socket.send(message)
+
+
+def _quiet() -> logging.Logger:
+    """For the socket library: what clients do wrong is no news."""
+    logger = logging.getLogger("metronome.serve")
+    logger.propagate = False
+    logger.setLevel(logging.CRITICAL)
+    return logger
 
 
 def _words(outcome: FrameOutcome) -> str:

@@ -39,7 +39,7 @@ class Watch:
         pool = self.driver.population.target.pool()
         return TimelinePoint(
             t_s=self.driver.clock.now(),
-            occupancy=pool.occupancy,
+            occupancy=pool.occupancy if pool.total_blocks else None,
             running=pool.running,
             waiting=pool.waiting,
             sessions=len(self.driver.population),

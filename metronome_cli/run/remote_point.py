@@ -1,0 +1,220 @@
+"""One point over the network: N callers on one server, driven in real time until the verdict is settled, judged.
+
+All callers are new. They knock together; when each has a seat or was turned away, all begin to speak, each at a
+phase of its own. The first dozen steps are left out. A caller who was lost fails the point, for the reason that
+binds: turned away or left waiting (slots), output behind (deadline), silence (empty), and memory where the server's
+own metrics show a full pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from metronome_cli.engine.types import EndReason
+from metronome_cli.errors import Verdict
+from metronome_cli.load.driver import Driver
+from metronome_cli.load.paced import NOT_LOST, reasons_in_words
+from metronome_cli.measure.histogram import LogHistogram
+from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall
+from metronome_cli.measure.silence import SilenceWatch
+from metronome_cli.report.model import Binding, Collapse, Ended, Point
+from metronome_cli.run.point import WARM_UP_STEPS, WINDOW_S, PointPlan, latency_of, result_of
+from metronome_cli.run.remote_lab import RemoteLab
+from metronome_cli.run.watch import Watch
+
+_BROKEN: tuple[EndReason, ...] = ("closed", "error", "garbage", "flood", "stalled", "unreachable")
+
+
+class RemotePointRun:
+    """Runs one plan on a server and makes a report point of it."""
+
+    def __init__(self, lab: RemoteLab, plan: PointPlan) -> None:
+        self.lab = lab
+        self.plan = plan
+        self.driver = lab.paced()
+        self.collapse: Collapse | None = None
+        self.watch = Watch(lab, cast(Driver, self.driver), plan.role, f"{plan.sessions} sessions")
+        self._window_s = max(WINDOW_S, 12 * lab.period_s)
+        self._patience_s = max(2.0, 10 * lab.period_s)
+        self._judged: list[Judgement] = []
+
+    @property
+    def bad_steps(self) -> int:
+        """Steps with a miss."""
+        return self.driver.ledger.total.missed_steps
+
+    def run(self, into: list[Point]) -> Point:
+        """The point, added to `into` as well. Everybody has hung up when it is back."""
+        try:
+            self._drive()
+        finally:
+            self.driver.close()
+        point = self._point()
+        into.append(point)
+        self.lab.observer.event("point", point.model_dump(mode="json"))
+        self.lab.observer.event("wire", self.wire())
+        return point
+
+    def _drive(self) -> None:
+        driver = self.driver
+        lifetime_s = self.plan.length_s or self.lab.session_length_s
+        driver.seat_all(self.plan.sessions, lifetime_s)
+        self._warm_up()
+        silence = SilenceWatch(driver.ledger, self._patience_s)
+        while not self.lab.stop() and not self._over():
+            driver.run_until(driver.clock.now() + self._window_s)
+            self.watch.close_window(self._done())
+            if self.collapse is None and silence.collapsed(driver.clock.now()):
+                self._fell_silent()
+
+    def _warm_up(self) -> None:
+        driver = self.driver
+        while driver.ledger.total.steps < WARM_UP_STEPS and len(driver.population) and not self.lab.stop():
+            driver.run_until(driver.clock.now() + self.lab.period_s)
+        if not self._lost:
+            driver.ledger = self.lab.ledger()
+
+    def _over(self) -> bool:
+        driver, plan = self.driver, self.plan
+        total = driver.ledger.total
+        if not len(driver.population) or (plan.settle_early and self._lost):
+            return True
+        if self.collapse is not None:
+            return driver.clock.now() - (self.collapse.last_output_t_s or 0.0) > 3 * self._patience_s
+        if plan.max_steps is not None and total.steps >= plan.max_steps:
+            return True
+        if not plan.settle_early:
+            return False
+        self._judged = self._judgements()
+        return any(j.verdict == "fail" for j in self._judged)
+
+    @property
+    def _lost(self) -> int:
+        return sum(count for reason, count in self.driver.population.ended.items() if reason not in NOT_LOST)
+
+    def _done(self) -> float:
+        plan = self.plan
+        if plan.max_steps is not None:
+            return self.driver.ledger.total.steps / plan.max_steps
+        return self.driver.clock.now() / (plan.length_s or self.lab.session_length_s)
+
+    def _fell_silent(self) -> None:
+        driver, pool = self.driver, self.driver.population.target.pool()
+        last = driver.ledger.last_output_s
+        full = driver.pool_full_s
+        self.collapse = Collapse(
+            t_s=full if full is not None else (last or 0.0),
+            occupancy=pool.occupancy,
+            running=pool.running,
+            waiting=pool.waiting,
+            last_output_t_s=last,
+            last_output_frame=None if last is None else int(last / self.lab.period_s),
+        )
+        self.lab.observer.event("collapse", self.collapse.model_dump())
+
+    def _judgements(self) -> list[Judgement]:
+        evidence = Evidence(self.driver.ledger, self.driver.occupancy_max, self.driver.lost_beat)
+        return [
+            judge(o, evidence, self.lab.confidence) for o in self.lab.objectives if self._can_judge(o.metric)
+        ]
+
+    def _can_judge(self, metric: str) -> bool:
+        """Occupancy only where the server's metrics are scraped."""
+        return metric != "occupancy" or self.driver.population.target.seen
+
+    # -- the point ----------------------------------------------------------------------------------------------
+
+    def _point(self) -> Point:
+        driver, ledger = self.driver, self.driver.ledger
+        judgements = self._judgements()
+        late = generator_late(ledger)
+        ended_by, binding = self._classify(judgements, late)
+        verdict, reason = self._verdict(judgements, late, ended_by)
+        total = ledger.total
+        return Point(
+            sessions=self.plan.sessions,
+            verdict=verdict,
+            reason=reason,
+            binding="none" if verdict == "pass" else binding,
+            ended_by="interrupted" if self.lab.stop() else ended_by,
+            role=self.plan.role,
+            policy="the server's own",
+            frames=total.frames,
+            steps=total.steps,
+            misses=total.misses,
+            missed_steps=total.missed_steps,
+            worst_streak=ledger.worst_streak,
+            lost_beat=driver.lost_beat,
+            empty_frames=total.empty_frames,
+            duration_s=driver.clock.now(),
+            latency_ms=latency_of(cast(Driver, driver)),
+            occupancy_max=driver.occupancy_max if driver.population.target.seen else None,
+            pool_full_t_s=driver.pool_full_s,
+            ended_sessions={str(k): n for k, n in driver.population.ended.items() if k not in NOT_LOST},
+            generator_late_ms_p99=ledger.lateness.percentile(0.99),
+            objectives=[result_of(j) for j in judgements],
+            collapse=self.collapse,
+            timeline=self.watch.timeline,
+        )
+
+    def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[Ended, Binding]:
+        ended = self.driver.population.ended
+        if self.driver.pool_full_s is not None and (self.collapse is not None or self._lost):
+            return "pool_exhausted", "memory"
+        if ended["refused"] or ended["queued"]:
+            return "refused", "slots"
+        if any(ended[reason] for reason in _BROKEN):
+            return "engine", "none"
+        if self.collapse is not None or ended["mute"]:
+            return "engine", "empty"
+        if late:
+            return "generator", "generator"
+        failed = [j.metric for j in judgements if j.verdict == "fail"]
+        if self.driver.lost_beat or failed:
+            return "deadline", "empty" if failed == ["empty"] else "deadline"
+        return "complete", "none"
+
+    def _verdict(
+        self, judgements: Sequence[Judgement], late: str | None, ended_by: Ended
+    ) -> tuple[Verdict, str]:
+        driver = self.driver
+        lost = reasons_in_words(driver.population.ended, driver.wire.reasons)
+        verdict, reason = overall(judgements, drifts(driver.ledger), late)
+        if ended_by == "pool_exhausted":
+            silent = "; every session fell silent" if self.collapse is not None else ""
+            return (
+                "fail",
+                f"the server's KV pool was full at {driver.pool_full_s:.1f} s{silent or f'; {lost}'}",
+            )
+        if lost and ended_by != "generator":
+            return "fail", f"of {self.plan.sessions} sessions: {lost}"
+        if self.collapse is not None:
+            return "fail", f"every session fell silent at {self.collapse.t_s:.1f} s"
+        if self.lab.stop() and verdict == "pass":
+            return "inconclusive", "interrupted"
+        return verdict, reason
+
+    def wire(self) -> dict[str, Any]:
+        """What only sockets tell: handshakes, pacing, output rate, the server's own backlog, how sessions ended."""
+        counts, target = self.driver.wire, self.driver.population.target
+        return {
+            "sessions": self.plan.sessions,
+            "handshake_ms": _spread(counts.handshake),
+            "pacing_late_ms": _spread(counts.pacing),
+            "server_backlog_ms": _spread(counts.server_backlog),
+            "output_per_input": counts.heard_s / counts.sent_s if counts.sent_s and counts.heard_s else None,
+            "ended": {reason: count for reason, count in self.driver.population.ended.items() if count},
+            "said": dict(counts.reasons),
+            "scrapes": target.scrapes,
+            "failed_scrapes": target.failed_scrapes,
+        }
+
+
+def _spread(histogram: LogHistogram) -> dict[str, float | None]:
+    return {
+        "p50": histogram.percentile(0.5),
+        "p99": histogram.percentile(0.99),
+        "p999": histogram.percentile(0.999),
+        "max": histogram.max_ms,
+    }
