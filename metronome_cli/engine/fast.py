@@ -40,7 +40,7 @@ class FastLayers:
 
     def run(self, embeds: Tensor, plan: StepPlan) -> Tensor:
         """embeds: [B, T, hidden] -> final-normed hidden state of each row's last valid token, [B, hidden]."""
-        if self._graphs is not None and plan.tokens <= GRAPHED_TOKENS:
+        if self._graphs is not None and plan.tokens <= GRAPHED_TOKENS and not plan.every:
             return self._graphs.run(embeds, plan)
         return self._blocks(embeds, plan)
 

@@ -47,7 +47,8 @@ class StepPlan:
     T, K]. last: [B] the last valid token of each row in [B T]. turn: cosine and sine, [B T, 1, head_dim]
     each, that turn queries back by the sinks' shift; None when no sink has rolled. sinks: how many of the
     first K rows are sinks. spans: the pool rows of each batch row where they lie side by side and are long
-    enough to be attended in place, without gathering; `bias` is then [B, 1 or G T, K]. None: gather.
+    enough to be attended in place, without gathering; `bias` is then [B, 1 or G T, K]. None: gather. every:
+    `last` names every token, and the states of all come back.
     """
 
     batch: int
@@ -63,6 +64,7 @@ class StepPlan:
     turn: tuple[Tensor, Tensor] | None
     sinks: int
     spans: tuple[slice, ...] | None = None
+    every: bool = False
 
 
 class Planner:

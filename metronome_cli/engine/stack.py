@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -179,6 +180,8 @@ class PagedStack:
         if self.context is None:
             return False
         newest = self._tables[slot].length + self._owed(slot) + new - 1
+        if isinstance(self.policy, Recycle):  # it restarts before a query sees farther than this
+            newest = min(newest, 2 * self.policy.horizon - 1)
         bounded = self.reach.rolling or self.reach.sinks == 0
         farthest = min(newest, self.reach.window + self.reach.sinks) if bounded else newest
         return farthest >= self.context
@@ -197,6 +200,35 @@ class PagedStack:
             for row, slot in enumerate(slots):
                 self._inputs[slot].append(embeds[row, : counts[row]])
         return hidden
+
+    def states(self, slot: int, embeds: Tensor) -> Tensor:
+        """Append one slot's tokens, [T, hidden], in one forward -> the final-normed hidden state of each,
+        [T, hidden].
+
+        Rolling sinks stand where the last of the T tokens has them: T well below the window keeps that exact
+        enough. Raises ValueError for more tokens than the policy takes in one forward.
+        """
+        if self._pending:
+            self.rebuild()
+        if len(embeds) > self.policy.max_chunk:
+            raise ValueError(f"{len(embeds)} tokens in one forward; {self.spec} takes {self.policy.max_chunk}")
+        states = self._append([slot], embeds[None], [len(embeds)], every=True)[: len(embeds)]
+        if self.keep_inputs:
+            self._inputs[slot].append(embeds)
+        return states
+
+    def rewind(self, slot: int, length: int) -> None:
+        """Forget the tokens from `length` on. Blocks stay: nothing that an earlier token sees may have been
+        released since, so reserve the room for what will be taken back before appending it.
+
+        Raises ValueError for a length that was never reached, or a policy that writes over or restarts.
+        """
+        table = self._tables[slot]
+        if table.cycle or isinstance(self.policy, Recycle) or self.keep_inputs:
+            raise ValueError(f"{self.spec} cannot be rewound")
+        if not 0 <= length <= table.length:
+            raise ValueError(f"slot {slot} is at {table.length}, not past {length}")
+        table.length = length
 
     def length(self, slot: int) -> int:
         """Tokens the slot has seen, resident or not."""
@@ -237,14 +269,21 @@ class PagedStack:
         return hidden
 
     @torch.inference_mode()
-    def _append(self, slots: Sequence[int], embeds: Tensor, counts: Sequence[int]) -> Tensor:
+    def _append(
+        self, slots: Sequence[int], embeds: Tensor, counts: Sequence[int], *, every: bool = False
+    ) -> Tensor:
+        """The last valid token's state of each row, [B, hidden], or `every` token's, [B T, hidden]."""
         tables = [self._tables[slot] for slot in slots]
         for table, count in zip(tables, counts, strict=True):
             table.turn(count)
         plan = self._planner.plan(tables, counts, embeds.shape[1])
         if plan.batch > len(tables):
             embeds = torch.cat((embeds, embeds.new_zeros(plan.batch - len(tables), *embeds.shape[1:])))
-        hidden = self.layers.run(embeds, plan)[: len(tables)]
+        if every:
+            plan = replace(plan, last=torch.arange(plan.batch * plan.tokens, device=self.device), every=True)
+            hidden = self.layers.run(embeds, plan)
+        else:
+            hidden = self.layers.run(embeds, plan)[: len(tables)]
         if not torch.isfinite(hidden).all():
             raise EngineError("a hidden state is not finite")
         for table, count in zip(tables, counts, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from metronome_cli.report.part import Part
+from metronome_cli.report.quality import Quality
 
 
 class ProbedCell(Part):
@@ -92,5 +93,5 @@ class Probe(Part):
     """The device's limits."""
     movers: list[str] = Field(default_factory=list)
     """What would move the cost, most first."""
-    quality: dict[str, object] | None = None
+    quality: Quality | None = None
     """The answer of `probe quality`."""

