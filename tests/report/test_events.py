@@ -195,13 +195,12 @@ def test_a_collapse_of_an_unjudged_point_is_kept(tmp_path):
     assert rebuild(tmp_path / EVENTS_FILE).capacity.points[-1].collapse == collapse()
 
 
-def test_a_short_look_confirms_nothing_and_a_growing_cache_needs_its_end():
+def test_short_looks_and_the_check_of_memory_confirm_nothing():
     assert confirmed([point(24, "pass", "screen")]) is None
+    assert confirmed([point(24, "pass", "memory", policy="unbounded")]) is None
     assert confirmed([point(24, "pass", "confirm")]) == 24
+    assert confirmed([point(24, "pass", "confirm"), point(25, "pass", "next")]) == 25
     assert confirmed([point(24, "pass", "confirm"), point(24, "fail", "next")]) is None
-    growing = [point(24, "pass", "confirm", policy="unbounded")]
-    assert confirmed(growing) is None
-    assert confirmed([*growing, point(24, "pass", "memory", policy="unbounded")]) == 24
 
 
 @pytest.mark.parametrize("cut", [1, 40, -1])
