@@ -49,4 +49,4 @@ def share_of(hits: int, total: int) -> Estimate | None:
     share, spread = hits / total, _Z * _Z / total
     middle = (share + spread / 2) / (1 + spread)
     half = _Z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
-    return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
+    return Estimate(share, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)))

@@ -205,10 +205,11 @@ def words_of(text: str) -> list[str]:
 
 
 def answered(text: str, question: Question) -> bool:
-    """Whether the answer holds every keyword; without keywords, every word of the reference."""
+    """Whether the answer holds every keyword, as it is or with an s; without keywords, every word of the
+    reference."""
     said = f" {' '.join(words_of(text))} "
-    wanted = question.keywords or tuple(words_of(question.answer))
-    return all(f" {' '.join(words_of(word))} " in said for word in wanted)
+    wanted = [" ".join(words_of(word)) for word in question.keywords] or words_of(question.answer)
+    return all(f" {word} " in said or f" {word}s " in said for word in wanted)
 
 
 def agreement(one: str, other: str) -> float:

@@ -6,6 +6,7 @@ from metronome_cli.report.model import Report
 from metronome_cli.report.plot_capacity import curve, stages
 from metronome_cli.report.plot_forecast import forecast
 from metronome_cli.report.plot_probe import against_age, against_sessions
+from metronome_cli.report.plot_quality import perplexity_by_age, repetition_by_age
 from metronome_cli.report.plot_timeline import arms, timelines
 from metronome_cli.report.plotting import Plot
 
@@ -20,5 +21,7 @@ def plots(report: Report) -> list[Plot]:
         forecast(report),
         against_age(report),
         against_sessions(report),
+        perplexity_by_age(report),
+        repetition_by_age(report),
     ]
     return [plot for plot in found if plot is not None]

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from metronome_cli.config.quantities import format_size
 from metronome_cli.report.model import Arm, Interval, Point, Report
+from metronome_cli.report.probe_text import device, surfaces
 from metronome_cli.report.table import Column, Table, without_empty_columns
 from metronome_cli.report.tables_probe import age_limits, cells, movers, policy_costs
+from metronome_cli.report.tables_quality import quality_tables
 from metronome_cli.report.words import NO_DATA, duration, measured, ms, number, percent
 
 
@@ -15,8 +17,9 @@ def tables(report: Report) -> list[Table]:
     """Every table that the report has something for."""
     found = [
         objectives(report), points(report), arms(report), trials(report), forecast(report), hazards(report),
-        policy_costs(report), age_limits(report), cells(report), movers(report), memory(report),
-        assumptions(report), gaps(report), gpus(report), fleet(report),
+        policy_costs(report), age_limits(report), *surfaces(report), device(report), movers(report),
+        *quality_tables(report), cells(report), memory(report), assumptions(report), gaps(report),
+        gpus(report), fleet(report),
     ]  # fmt: skip
     return [without_empty_columns(table) for table in found if table.rows]
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from metronome_cli.report.facts import conditions, notes
 from metronome_cli.report.model import Report
+from metronome_cli.report.probe_text import small_plot
 from metronome_cli.report.table import Column, Table
 from metronome_cli.report.tables import tables
 
@@ -22,6 +23,7 @@ def render_text(report: Report, width: int | None = None) -> str:
     width = max(30, width or stdout_width())
     blocks = [fill(report.answer or "No answer.", width)]
     blocks += [render_table(table, width) for table in tables(report)]
+    blocks.append(small_plot(report, width))
     blocks.append(_facts(conditions(report), width))
     blocks.append("\n".join(fill(note, width) for note in notes(report)))
     return "\n\n".join(block for block in blocks if block)

@@ -1,0 +1,65 @@
+"""Every token's state in one forward, and taking tokens back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from metronome_cli.config.policy import PolicySpec
+from metronome_cli.engine.build import build_stack
+from metronome_cli.engine.stack import PagedStack
+from tests.engine.toy import SHAPE, WEIGHTS
+
+
+def stack_of(policy: str, **more: bool) -> PagedStack:
+    stack = build_stack(WEIGHTS, blocks=64, block_tokens=4, policy=PolicySpec.parse(policy), **more)  # type: ignore[arg-type]
+    stack.open(0)
+    return stack
+
+
+def embeds(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, SHAPE.hidden, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("policy", ["unbounded", "window(9, 0)", "window(64, 3)"])
+def test_states_equal_one_token_at_a_time(policy: str) -> None:
+    together, single, given = stack_of(policy), stack_of(policy), embeds(20)
+    together.reserve(0, 20)
+    states = together.states(0, given)
+    assert states.shape == given.shape
+    for at in range(20):
+        single.reserve(0, 1)
+        torch.testing.assert_close(
+            states[at], single.forward([0], given[None, at : at + 1], [1])[0], atol=1e-5, rtol=1e-4
+        )
+
+
+@pytest.mark.parametrize("policy", ["unbounded", "window(9, 3)"])
+def test_tokens_taken_back_leave_no_trace(policy: str) -> None:
+    once, twice, given = stack_of(policy), stack_of(policy), embeds(30)
+    for stack in (once, twice):
+        stack.reserve(0, 20)
+        stack.forward([0], given[None, :20], [20])
+        stack.reserve(0, 10)
+    twice.forward([0], embeds(8, seed=9)[None], [8])
+    twice.rewind(0, 20)
+    assert twice.length(0) == 20
+    torch.testing.assert_close(
+        once.forward([0], given[None, 20:], [10]), twice.forward([0], given[None, 20:], [10])
+    )
+
+
+def test_what_cannot_be_taken_back_is_refused() -> None:
+    stack = stack_of("unbounded")
+    with pytest.raises(ValueError, match="not past 3"):
+        stack.rewind(0, 3)
+    for policy in ("ring(8)", "recycle(8)"):
+        with pytest.raises(ValueError, match="cannot be rewound"):
+            stack_of(policy).rewind(0, 0)
+
+
+def test_a_ring_takes_no_more_than_its_chunk() -> None:
+    stack = stack_of("ring(8)")
+    stack.reserve(0, 5)
+    with pytest.raises(ValueError, match="in one forward"):
+        stack.states(0, embeds(5))

@@ -1,0 +1,119 @@
+"""The sweep on a small model: the control is always there, and the recommendation follows its test."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from metronome_cli.config.policy import PolicySpec
+from metronome_cli.errors import UsageError
+from metronome_cli.quality.advice import judge_variant, recommend
+from metronome_cli.quality.breaking import Break
+from metronome_cli.quality.interval import Estimate
+from metronome_cli.quality.material import own_questions
+from metronome_cli.quality.subject import UNBOUNDED, Variant
+from metronome_cli.quality.sweep import Comparison, Prober, Seen, Sweep, compare, grid
+from metronome_cli.run.quality_part import quality_part
+from tests.quality.toy import stream_of, toy_subject
+
+SUBJECT = toy_subject()
+STREAM = stream_of(SUBJECT, 420)
+
+
+def window(tokens: int, sinks: int = 0, positions: str = "rolling") -> Variant:
+    return Variant(PolicySpec("window", tokens, sinks), positions)  # type: ignore[arg-type]
+
+
+def test_unbounded_is_first_and_every_window_has_its_control() -> None:
+    found = grid([256, 64], [4, 16])
+    assert found[0] == UNBOUNDED
+    assert {window(64), window(256)} < set(found)
+    assert window(64, 4, "absolute") in found
+    assert len(found) == len(set(found)) == 1 + 2 * (1 + 2 * 2)
+    assert not any(one.sink_positions == "absolute" for one in found if not one.policy.sinks)
+
+
+def test_a_sweep_fills_every_regime() -> None:
+    sweep = Sweep(grid([32, 300], [4]), STREAM, 100, own_questions(), turns=3, sessions=2, spoken=256)
+    part = quality_part(Prober(SUBJECT, sweep), "toy", math.log(1.05))
+    assert part.variants == []  # nothing was run yet
+    prober = Prober(SUBJECT, sweep)
+    prober.run()
+    part = quality_part(prober, "toy", math.log(1.05))
+    assert [one.standing == "baseline" for one in part.variants] == [True] + [False] * 6
+    for one in part.variants:
+        assert [stretch.age for stretch in one.by_age] == [0, 100, 200, 300]
+        assert one.turns is not None
+        assert one.turns.turns == 6
+        assert [stretch.age for stretch in one.spoken] == [0, 128]
+    narrow = next(one for one in part.variants if one.policy == "window(32, 0)")
+    assert narrow.compared == len(STREAM) - 1 - 32
+    assert narrow.excess is not None
+
+
+def test_progress_never_goes_back_and_a_stop_keeps_whole_variants() -> None:
+    shares: list[float] = []
+
+    def watch(what: str, share: float) -> bool:
+        shares.append(share)
+        return share < 0.5
+
+    prober = Prober(SUBJECT, Sweep(grid([32], [4]), STREAM), watch)
+    seen = prober.run()
+    assert shares == sorted(shares)
+    assert prober.stopped
+    assert 0 < len(seen) < 4
+    assert all(one.losses is not None and len(one.losses) == len(STREAM) - 1 for one in seen)
+
+
+def test_untrained_weights_are_refused() -> None:
+    dull = toy_subject(sharpness=0.05)
+    with pytest.raises(UsageError, match="real weights"):
+        Prober(dull, Sweep(grid([32], [4]), STREAM)).run()
+
+
+def seen_with(variant: Variant, losses: float | None = None) -> Seen:
+    seen = Seen(variant)
+    if losses is not None:
+        seen.losses = np.full(2000, losses)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("excess", "standing"),
+    [((0.0, -0.01, 0.01), "as good"), ((0.2, 0.1, 0.3), "worse"), ((0.04, 0.01, 0.07), "open")],
+)
+def test_the_standing_follows_the_interval(excess: tuple[float, float, float], standing: str) -> None:
+    compared = Comparison(excess=Estimate(*excess))
+    assert judge_variant(seen_with(window(256)), compared).standing == standing
+
+
+def test_one_bad_regime_spoils_a_good_one_and_no_data_is_open() -> None:
+    good, bad = Estimate(0.0, -0.01, 0.01), Estimate(0.5, 0.4, 0.6)
+    assert judge_variant(seen_with(window(256)), Comparison(excess=good, turn_excess=bad)).standing == "worse"
+    assert judge_variant(seen_with(window(256)), Comparison()).standing == "open"
+
+
+def test_what_broke_is_never_recommended() -> None:
+    good = Comparison(excess=Estimate(0.0, -0.01, 0.01))
+    broken = seen_with(window(64, 4, "absolute"))
+    broken.text_break = Break(9000, "predicts the text half as well as before")
+    judged = [judge_variant(broken, good)]
+    assert judged[0].standing == "broke"
+    assert recommend(judged) is None
+    judged += [judge_variant(seen_with(one), good) for one in (window(512), window(256, 16), window(256, 4))]
+    best = recommend(judged)
+    assert best is not None
+    assert best.variant == window(256, 4)
+
+
+def test_past_the_trained_context_unbounded_is_no_measure() -> None:
+    base, bounded = seen_with(UNBOUNDED, 3.0), seen_with(window(256, 4), 3.0)
+    assert base.losses is not None
+    base.losses[1000:] = 9.0
+    found = compare(bounded, base, context=1000)
+    assert found.excess is not None
+    assert found.excess.value == pytest.approx(0)
+    assert found.compared == 1000 - 260
