@@ -37,8 +37,8 @@ def conduct(settings: Settings, run: Run) -> None:
             report = run(observer, stop)
         finally:
             observer.close()
+    show(settings, report)  # first: a full disk must not cost the answer
     write_files(settings, report)
-    show(settings, report)
     raise typer.Exit(report.exit_code)
 
 

@@ -1,9 +1,9 @@
 """Admission by additive increase, multiplicative decrease on measured frame latency (arXiv:2607.02640).
 
 Each window the controller compares a latency quantile with a target, a fraction of the frame budget. Below it the
-cap on sessions grows by a constant; above it, or when a frame was missed, the cap shrinks by a factor. Sessions
-beyond the cap get a clean rejection. The controller sees latency and nothing else: a pool that fills silently is
-invisible to it.
+cap on sessions grows by a constant; above it, or when a frame was missed, it becomes a fraction of who is seated.
+Callers beyond the cap get a clean rejection; nobody who is seated is cut off. The controller sees latency and
+nothing else: a pool that fills silently is invisible to it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Aimd:
         if latency_ms is None:
             return Decision(self.cap, "hold", None)
         if missed or latency_ms > self._target_ms:
-            self.cap = max(1.0, min(self.cap, seated) * self.gains.decrease)
+            self.cap = max(1.0, seated * self.gains.decrease)
             self.decreases += 1
             return Decision(self.cap, "decrease", latency_ms)
         if seated < int(self.cap):  # nobody is waiting for the room there is

@@ -18,9 +18,9 @@ class Arrival:
     lifetime_s: float = math.inf
 
 
-def at_once(ages_s: Iterable[float], lifetime_s: float = math.inf, at_s: float = 0.0) -> Iterator[Arrival]:
-    """All together, each at its own age."""
-    return (Arrival(at_s, age, lifetime_s) for age in ages_s)
+def at_once(ages_s: Iterable[float], length_s: float = math.inf) -> Iterator[Arrival]:
+    """All together at time 0, each at its own age, to stay until it has lived `length_s`."""
+    return (Arrival(0.0, age, length_s - age) for age in ages_s)
 
 
 def ramp(count: int, rate_per_s: float, lifetime_s: float = math.inf) -> Iterator[Arrival]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from metronome_cli.engine.types import EndReason, FrameOutcome, StepResult
@@ -63,11 +63,25 @@ class Driver:
             if not self.stopped():
                 self._step(begin)
 
+    def seat(self, at_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> None:
+        """Open a session; the engine's time for it counts. Raises SlotRefused."""
+        clocked = time.perf_counter()
+        try:
+            self.population.open(at_s, age_s, lifetime_s)
+        finally:
+            self.clock.spent(time.perf_counter() - clocked)
+            self._free_s = self.clock.now()
+
+    def start(self) -> None:
+        """Time 0 is now: what was opened before has cost nothing."""
+        self.clock.start()
+        self._free_s = 0.0
+
     def _next_begin(self) -> float:
         """When the next step can begin, were the generator never late."""
         due = self.population.next_due_s()
         if self._batching == "tick" and due < math.inf:
-            due = math.ceil(due / self._period_s - 1e-9) * self._period_s
+            return math.ceil(max(due, self._free_s) / self._period_s - 1e-9) * self._period_s
         return max(due, self._free_s)
 
     def _step(self, could_begin_s: float) -> None:
@@ -82,7 +96,7 @@ class Driver:
         self._free_s = self.clock.now()
         self._record(sessions, result, late_s=began - could_begin_s)
 
-    def _record(self, sessions: Iterable[Session], result: StepResult, late_s: float) -> None:
+    def _record(self, sessions: Sequence[Session], result: StepResult, late_s: float) -> None:
         outcomes = {outcome.slot: outcome for outcome in result.outcomes}
         records = []
         for session in sessions:
@@ -90,8 +104,9 @@ class Driver:
             records.append(
                 FrameRecord(session.index, session.due_s, self._free_s, outcome.expected, outcome.delivered)
             )
-            self._settle(session, outcome)
         self.ledger.add(records, result.stages_s, late_s)
+        for session in sessions:
+            self._settle(session, outcomes[session.slot])
         self.preemptions += result.preemptions
         self.recomputed_tokens += result.recomputed_tokens
         self.occupancy_max = max(self.occupancy_max, result.pool.occupancy)

@@ -30,7 +30,7 @@ class Feeder:
         """Seat everybody who is there at time 0, then start the clock: a full house is not a late one."""
         while self._next is not None and self._next.at_s <= 0.0 and not self.driver.stopped():
             self._take()
-        self.driver.clock.start()
+        self.driver.start()
 
     def run_until(self, instant_s: float) -> None:
         """Serve frames, and seat who arrives on the way."""
@@ -56,6 +56,6 @@ class Feeder:
             self.rejected += 1
             return
         try:
-            self.driver.population.open(arrival.at_s, arrival.age_s, arrival.lifetime_s)
+            self.driver.seat(arrival.at_s, arrival.age_s, arrival.lifetime_s)
         except SlotRefused:
             self.refused += 1

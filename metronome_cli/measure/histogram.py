@@ -34,13 +34,6 @@ class LogHistogram:
         self.total += 1
         self.max_ms = value_ms if self.max_ms is None else max(self.max_ms, value_ms)
 
-    def merge(self, other: LogHistogram) -> None:
-        """Add another histogram's counts to this one."""
-        self._counts += other._counts
-        self.total += other.total
-        if other.max_ms is not None:
-            self.max_ms = other.max_ms if self.max_ms is None else max(self.max_ms, other.max_ms)
-
     def above(self, value_ms: float) -> int:
         """How many values lie above this one, to the bucket."""
         index = 0 if value_ms <= _LOW_MS else 1 + int(math.log(value_ms / _LOW_MS) / _LOG_RATIO)

@@ -1,6 +1,7 @@
 """From counts to a verdict of three values: pass, fail, inconclusive.
 
-An objective on a share ("p99<80ms" bounds the share of steps over 80 ms by 1 %; "misses<0.1%" the share of steps
+An objective on a share ("p99<80ms" bounds the share of steps over 80 ms by 1 %, a step being as late as its
+latest frame; "misses<0.1%" the share of steps
 with a miss by 0.1 %) is judged by the exact bounds of measure/confidence.py: proved, refuted, or open. An objective
 on an extreme ("max", "streak", "occupancy", "lost_beat") fails when it was passed once and holds only with as many
 steps as p99 needs. No data, a run that drifts, and a generator that was itself late never pass.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from metronome_cli.errors import Verdict
@@ -48,6 +49,7 @@ class Judgement:
     confidence: float
     reason: str = ""
     steps_missing: int = 0
+    bad_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,13 @@ def tail_share(metric: str) -> float | None:
     return None
 
 
+def share_of(objective: ObjectiveLike) -> float | None:
+    """The share of bad steps that the objective allows; None for one on an extreme."""
+    if objective.metric in ("misses", "empty"):
+        return objective.limit
+    return tail_share(objective.metric)
+
+
 def judge(objective: ObjectiveLike, evidence: Evidence, confidence: float = 0.99) -> Judgement:
     """One objective against what was measured."""
     total = evidence.ledger.total
@@ -75,7 +84,7 @@ def judge(objective: ObjectiveLike, evidence: Evidence, confidence: float = 0.99
             objective, "inconclusive", None, confidence, "no step was measured", steps_needed(0.01)
         )
     if share is not None:
-        measured = total.latency.percentile(1 - share)
+        measured = total.step_latency.percentile(1 - share)
         bad = total.steps_over[total.limits_ms.index(objective.limit)]
         return _judge_share(objective, measured, bad, total.steps, share, confidence)
     if objective.metric == "misses":
@@ -114,13 +123,22 @@ def _extreme(metric: str, evidence: Evidence) -> float:
 def _judge_share(
     objective: ObjectiveLike, measured: float | None, bad: int, steps: int, share: float, confidence: float
 ) -> Judgement:
+    reason, missing = f"{bad} of {steps:,} steps over", 0
+    verdict: Verdict = "inconclusive"
     if proves(bad, steps, share, confidence):
-        return _result(objective, "pass", measured, confidence, f"{bad} of {steps:,} steps over")
-    if lower_bound(bad, steps, confidence) > share or (share == 0 and bad > 0):
-        return _result(objective, "fail", measured, confidence, f"{bad} of {steps:,} steps over")
-    missing = steps_to_settle(bad, steps, share, confidence)
-    reason = f"{bad} of {steps:,} steps over; {missing:,} more good ones would settle it"
-    return _result(objective, "inconclusive", measured, confidence, reason, missing)
+        verdict = "pass"
+    elif refutes(bad, steps, share, confidence):
+        verdict = "fail"
+    else:
+        missing = steps_to_settle(bad, steps, share, confidence)
+        reason += f"; {missing:,} more good ones would settle it"
+    result = _result(objective, verdict, measured, confidence, reason, missing)
+    return replace(result, bad_steps=bad)
+
+
+def refutes(bad: int, steps: int, share: float, confidence: float) -> bool:
+    """Whether `bad` of `steps` refute the bound; looked at often, so at a tenth of the error."""
+    return lower_bound(bad, steps, 1 - (1 - confidence) / 10) > share or (share == 0 and bad > 0)
 
 
 def proves(bad: int, steps: int, share: float, confidence: float) -> bool:

@@ -99,7 +99,6 @@ class Ledger:
         self.lateness = LogHistogram()  # of the generator, ms
         self.worst_streak = 0
         self.last_output_s: float | None = None
-        self.last_output_session: int | None = None
         self._streaks: dict[int, int] = {}
 
     def add(self, records: Sequence[FrameRecord], stages_s: Mapping[str, float], late_s: float) -> None:
@@ -118,7 +117,7 @@ class Ledger:
         self._streaks[record.session] = streak
         self.worst_streak = max(self.worst_streak, streak)
         if record.delivered:
-            self.last_output_s, self.last_output_session = record.done_s, record.session
+            self.last_output_s = record.done_s
 
     def forget(self, session: int) -> None:
         """The session is over; its streak ends with it."""

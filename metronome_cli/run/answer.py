@@ -57,7 +57,7 @@ def _trials(series: Trials) -> str:
 def _safe(capacity: Capacity, point: Point) -> str:
     if capacity.safe_sessions is None:
         return "No concurrency was confirmed as safe."
-    count = _sessions(capacity.safe_sessions)
+    count = sessions_text(capacity.safe_sessions)
     sentence = f"Safe: {count} for {format_duration(capacity.session_length_s)} ({_evidence(point)})."
     if capacity.binding != "none":
         stage = f" (mostly {capacity.binding_stage})" if capacity.binding_stage else ""
@@ -66,7 +66,7 @@ def _safe(capacity: Capacity, point: Point) -> str:
         (p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"), None
     )
     if failing is not None:
-        return sentence + f" {_sessions(failing.sessions)} fail: {_why(failing)}."
+        return sentence + f" {sessions_text(failing.sessions)} fail: {_why(failing)}."
     if capacity.binding == "slots":
         return sentence + " More were not tried."
     return sentence + " The next step was not settled."
@@ -75,11 +75,11 @@ def _safe(capacity: Capacity, point: Point) -> str:
 def _no_safe(capacity: Capacity, point: Point) -> str:
     if capacity.first_failing == 1:
         return f"Infeasible: one session fails already: {_why(point)}. Binds: {capacity.binding}."
-    return f"Inconclusive: no concurrency was confirmed; {_sessions(point.sessions)}: {point.reason}."
+    return f"Inconclusive: no concurrency was confirmed; {sessions_text(point.sessions)}: {point.reason}."
 
 
 def _single(capacity: Capacity, point: Point) -> str:
-    count = _sessions(point.sessions)
+    count = sessions_text(point.sessions)
     length = format_duration(capacity.session_length_s)
     if point.verdict == "pass":
         return f"Holds: {count} for {length} ({_evidence(point)})."
@@ -125,5 +125,6 @@ def _percent(share: float) -> str:
     return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
 
 
-def _sessions(count: int) -> str:
+def sessions_text(count: int) -> str:
+    """1 session, 25 sessions."""
     return f"{count:,} session" + ("" if count == 1 else "s")

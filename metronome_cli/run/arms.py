@@ -20,9 +20,11 @@ from metronome_cli.forecast.speech import spoken_moments
 from metronome_cli.load.arrivals import Arrival, ramp
 from metronome_cli.load.feeder import Feeder
 from metronome_cli.load.turns import TurnProcess
+from metronome_cli.measure.judge import Evidence, judge
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.model import Arm, Collapse
 from metronome_cli.run.lab import Lab
+from metronome_cli.run.point import result_of, seen_collapse
 from metronome_cli.run.watch import Watch
 
 LOST: tuple[EndReason, ...] = ("context", "refused", "lost_beat", "engine", "preempted", "silenced")
@@ -45,6 +47,9 @@ class Offer:
     rate_per_s: float
 
 
+# Seated callers stay, so an overshoot stays too: a lower target and a smaller step than a search takes.
+ADMISSION_GAINS = AimdGains(target=0.5, increase=2.0)
+
 UNBOUNDED = ArmPlan("unbounded", PolicySpec("unbounded"))
 GUARDED = ArmPlan("unbounded, memory guard", PolicySpec("unbounded"), guard=True)
 
@@ -59,8 +64,7 @@ def run_arms(lab: Lab, arms: Sequence[ArmPlan], offer: Offer, gains: AimdGains, 
     for index, arm in enumerate(arms):
         share = 0.05 + 0.95 * index / len(arms), 0.05 + 0.95 * (index + 1) / len(arms)
         profile = lab.profile.model_copy(update={"policy": str(arm.policy)})
-        into.append(ArmRun(replace(lab, profile=profile, progress=share), arm, offer, gains).run())
-        lab.observer.event("arm", into[-1].model_dump(mode="json"))
+        ArmRun(replace(lab, profile=profile, progress=share), arm, offer, gains).run(into)
         if lab.stop():
             break
 
@@ -81,7 +85,15 @@ class ArmRun:
         self.collapse: Collapse | None = None
         self._guard = self._make_guard() if plan.guard else None
 
-    def run(self) -> Arm:
+    def run(self, into: list[Arm]) -> None:
+        """The arm is added to `into`, when the engine fails with what was seen until then. Raises EngineError."""
+        try:
+            self._drive()
+        finally:
+            into.append(self._arm())
+            self.lab.observer.event("arm", into[-1].model_dump(mode="json"))
+
+    def _drive(self) -> None:
         silence = SilenceWatch(self.driver.ledger, max(2.0, 10 * self.lab.period_s))
         clock = self.driver.clock
         self.feeder.seat_first()
@@ -89,9 +101,8 @@ class ArmRun:
             self.feeder.run_until(min(clock.now() + self.gains.window_s, self.length_s))
             self._control()
             if self.collapse is None and silence.collapsed(clock.now()):
-                self.collapse = self._seen_collapse()
+                self.collapse = seen_collapse(self.driver)
                 self.lab.observer.event("collapse", {"arm": self.plan.name, **self.collapse.model_dump()})
-        return self._arm()
 
     def _deserted(self) -> bool:
         return (
@@ -101,14 +112,11 @@ class ArmRun:
     def _control(self) -> None:
         watch = self.watch
         watch.cap, watch.offered = self.controller.cap, self.feeder.offered
-        watch.shed = self.feeder.rejected + self.feeder.refused + self.driver.population.ended["shed"]
+        watch.shed = self.feeder.rejected + self.feeder.refused
         tally, _ = watch.close_window(self.driver.clock.now() / self.length_s)
         seated = len(self.driver.population)
         quantile = tally.latency.percentile(self.gains.quantile)
         decision = self.controller.update(quantile, tally.misses > 0, seated)
-        surplus = seated - int(self.controller.cap)
-        if decision.action == "decrease" and surplus > 0:
-            self.driver.population.close_newest(surplus)
         self.lab.observer.event(
             "control",
             {
@@ -136,19 +144,9 @@ class ArmRun:
         target = self.driver.population.target
         return MemoryGuard(growth_of(self.lab), target.pool().total_blocks)
 
-    def _seen_collapse(self) -> Collapse:
-        pool = self.driver.population.target.pool()
-        first, last = self.driver.pool_full_s, self.driver.ledger.last_output_s
-        return Collapse(
-            t_s=first if first is not None else (last or 0.0),
-            occupancy=pool.occupancy,
-            running=pool.running,
-            waiting=pool.waiting,
-            last_output_t_s=last,
-        )
-
     def _arm(self) -> Arm:
         timeline = self.watch.timeline
+        evidence = Evidence(self.driver.ledger, self.driver.occupancy_max, self.driver.lost_beat)
         settled = [p.sessions for p in timeline[len(timeline) // 3 : 2 * len(timeline) // 3]]
         ended = self.driver.population.ended
         stuck = self.driver.population.target.pool().waiting
@@ -161,6 +159,8 @@ class ArmRun:
             collapse=self.collapse,
             lost_sessions=sum(ended[reason] for reason in LOST) + stuck,
             occupancy_max=self.driver.occupancy_max,
+            filled_share=self.driver.occupancy_max if self.plan.guard else None,
+            objectives=[result_of(judge(o, evidence, self.lab.confidence)) for o in self.lab.objectives],
             timeline=timeline,
         )
 
@@ -177,8 +177,7 @@ def growth_of(lab: Lab) -> Growth:
     process = TurnProcess(profile.turns.speaking_share, profile.turns.turn)
 
     def mean(age_s: float) -> float:
-        seen = profile.head_tokens + age_s / period_s * profile.mean_tokens_per_frame
-        return profile.policy_spec.resident_tokens(math.ceil(seen)) / per_block + 0.5
+        return profile.policy_spec.resident_tokens(profile.positions_at(age_s)) / per_block + 0.5
 
     def variance(span_s: float) -> float:
         return swing**2 * spoken_moments(process, period_s, math.ceil(span_s / period_s))[1]

@@ -35,12 +35,12 @@ from metronome_cli.report.model import (
     Trials,
 )
 from metronome_cli.run.answer import answer
-from metronome_cli.run.arms import GUARDED, Offer, default_arms, run_arms
+from metronome_cli.run.arms import ADMISSION_GAINS, GUARDED, Offer, default_arms, run_arms
 from metronome_cli.run.audio import open_audio
 from metronome_cli.run.lab import Lab, TargetFactory
 from metronome_cli.run.observer import Observer, Observers
-from metronome_cli.run.point import PointPlan, PointRun
-from metronome_cli.run.search import Found, Method, Search
+from metronome_cli.run.point import PointPlan, PointRun, all_old
+from metronome_cli.run.search import ROOM_FOR_BAD, Found, Method, Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.run.trials import predicted_collapse, run_trials
 
@@ -64,7 +64,7 @@ class CapacityPlan:
     method: Method = "ramp"
     soak: bool = False
     seed: int = 0
-    gains: AimdGains = field(default_factory=AimdGains)
+    gains: AimdGains | None = None  # None: the defaults of a search, or of admission
     max_sessions: int = MAX_SESSIONS
     confirm_steps: int = DEFAULT_CONFIRM_STEPS
     device: str = "auto"
@@ -177,6 +177,7 @@ class CapacityRun:
         self.observer.phase("load", f"loading {plan.profile.name}")
         make_target = self._build(plan)
         self.engine = make_target(plan.profile, 1).describe()
+        self.observer.event("engine", self.engine)
         self.weights = str(self.engine.get("weights", "random"))
         lab = Lab(
             profile=plan.profile,
@@ -199,10 +200,10 @@ class CapacityRun:
             policies = list(dict.fromkeys([plan.profile.policy_spec, plan.bounded_policy()]))
             run_trials(lab, policies, plan.sessions, plan.trials, predicted_collapse, into=self.trials)
         elif plan.sessions is not None:
-            PointRun(lab, self._single(plan.sessions)).run(into=self.points)
+            self._judge_one(lab, plan.sessions)
         else:
             self.search = Search(
-                lab, plan.gains, plan.method, soak=plan.soak, confirm_steps=plan.confirm_steps
+                lab, plan.gains or AimdGains(), plan.method, soak=plan.soak, confirm_steps=plan.confirm_steps
             )
             self.points = self.search.points
             self.search.run()
@@ -211,14 +212,21 @@ class CapacityRun:
         plan = self.plan
         arms = (GUARDED,) if plan.guard and not plan.compare else default_arms(plan.bounded_policy())
         offer = Offer(plan.offered or DEFAULT_OFFERED, plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S)
-        run_arms(lab, arms, offer, plan.gains, into=self.arms)
+        run_arms(lab, arms, offer, plan.gains or ADMISSION_GAINS, into=self.arms)
 
-    def _single(self, sessions: int) -> PointPlan:
+    def _judge_one(self, lab: Lab, sessions: int) -> None:
+        point = PointRun(lab, self._single(lab, sessions)).run(into=self.points)
+        lived_through = point.duration_s >= self.plan.length_s
+        if point.verdict == "pass" and not lived_through and not self.stop():
+            PointRun(lab, all_old(lab, sessions)).run(into=self.points)
+
+    def _single(self, lab: Lab, sessions: int) -> PointPlan:
         """One N. A cache that grows is lived through from birth; a bounded one is met at every age."""
         plan = self.plan
-        if plan.soak or plan.profile.policy_spec.kind in ("unbounded", "recycle"):
+        if plan.soak or plan.profile.policy_spec.grows:
             return PointPlan(sessions, "single", ages="start", length_s=plan.length_s, settle_early=False)
-        return PointPlan(sessions, "single", max_steps=plan.confirm_steps)
+        steps = max(plan.confirm_steps, round(ROOM_FOR_BAD * lab.steps_needed))
+        return PointPlan(sessions, "single", max_steps=steps)
 
     # -- the report ---------------------------------------------------------------------------------------------
 
@@ -284,24 +292,30 @@ class CapacityRun:
         if self.plan.sessions is not None:
             return self.points[-1].verdict
         if found.safe is not None and found.undecided is None:
-            return "pass"
+            return "inconclusive" if self.error else "pass"
         if found.safe is None and found.first_failing == 1:
             return "fail"
         return "inconclusive"
 
     def _verdict_of_arms(self) -> Verdict | None:
-        """The guarded arm alone must lose nobody; comparisons and trials state counts, no verdict."""
-        if self.stop() or not (self.arms or self.trials):
+        """The guarded arm alone must lose nobody and hold the objectives; comparisons and trials state counts."""
+        if self.stop() or self.error or not (self.arms or self.trials):
             return "inconclusive"
         if self.plan.compare or self.trials:
             return None
-        return "fail" if any(arm.collapsed or arm.lost_sessions for arm in self.arms) else "pass"
+        arm = self.arms[0]
+        if arm.collapsed or arm.lost_sessions:
+            return "fail"
+        verdicts = {result.verdict for result in arm.objectives}
+        return "fail" if "fail" in verdicts else "pass" if verdicts == {"pass"} else "inconclusive"
 
     def _decisive(self) -> Point | None:
         """The point that the answer rests on: the confirmation at N*, or the last one judged."""
         safe = self._found().safe
         confirmed = [
-            p for p in self.points if p.sessions == safe and p.verdict == "pass" and p.role != "screen"
+            p
+            for p in self.points
+            if p.sessions == safe and p.verdict == "pass" and p.role not in ("screen", "memory")
         ]
         if confirmed:
             return confirmed[0]
@@ -329,7 +343,7 @@ class CapacityRun:
             step=found.step,
             binding_stage=self._slowest_stage(found),
             memory_limit_sessions=search.memory_limit if search and search.memory_known else None,
-            gains=self.plan.gains.as_dict() if search else {},
+            gains=search.gains.as_dict() if search else {},
             ramp=search.ramp_timeline if search else [],
             points=self.points,
         )

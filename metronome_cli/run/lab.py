@@ -10,12 +10,13 @@ import numpy as np
 
 from metronome_cli.config.objectives import Objective
 from metronome_cli.config.profile import Profile
-from metronome_cli.engine.types import FrameInput
+from metronome_cli.engine.types import FrameInput, SlotRefused
 from metronome_cli.load.clock import ClockName, make_clock
 from metronome_cli.load.driver import Batching, Driver
 from metronome_cli.load.population import Population, StreamSource
 from metronome_cli.load.turns import TurnPlan
-from metronome_cli.measure.judge import tail_share
+from metronome_cli.measure.confidence import steps_needed
+from metronome_cli.measure.judge import EXTREME_SHARE, share_of, tail_share
 from metronome_cli.measure.ledger import Ledger
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.stop import Stop
@@ -43,6 +44,14 @@ class Lab:
     random_weights: bool = True
     began_s: float = field(default_factory=time.perf_counter)
     progress: tuple[float, float] = (0.0, 1.0)  # the share of the command that the present phase spans
+
+    @property
+    def steps_needed(self) -> int:
+        """Steps without a bad one that prove every objective."""
+        shares = [share_of(objective) for objective in self.objectives]
+        return max(
+            steps_needed(share, self.confidence) for share in (*shares, EXTREME_SHARE) if share is not None
+        )
 
     @property
     def deadline_ms(self) -> float:
@@ -80,7 +89,10 @@ class Lab:
 
 def prime(target: Target, profile: Profile, steps: int = 4) -> None:
     """A few frames of silence through one seat: what only the first steps of an engine pay is paid before time 0."""
-    slot = target.open()
+    try:
+        slot = target.open()
+    except SlotRefused:
+        return  # whoever is seated for the record will be refused too, and counted
     silence = np.zeros(profile.frame.samples, dtype=np.float32)
     for _ in range(steps):
         result = target.step([FrameInput(slot, silence, profile.tokens.out.speaking)])

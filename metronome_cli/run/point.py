@@ -11,27 +11,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from metronome_cli.engine.types import SlotRefused
 from metronome_cli.errors import EngineError
 from metronome_cli.load.arrivals import Arrival, at_once, spread_ages
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.feeder import Feeder
-from metronome_cli.measure.confidence import steps_needed
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.model import Binding, Collapse, Ended, LatencyMs, ObjectiveResult, Point
+from metronome_cli.run.answer import sessions_text
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.watch import Watch
 
 WARM_UP_STEPS = 12
 WINDOW_S = 1.0  # or twelve periods, whichever is longer
+BINDS: dict[str, Binding] = {"empty": "empty", "occupancy": "memory"}  # other metrics: the deadline
 Ages = Literal["spread", "start", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class PointPlan:
-    """What to run. `ages`: sessions spread over the session length, all new, or all about to end.
+    """What to run. `ages`: sessions spread over the session length, all new, or all living their last `length_s`.
 
     `max_steps` bounds the measured steps (None: no bound), `length_s` the run's clock (None: until settled).
+    `settle_early`: stop as soon as the verdict is known. `fills_only`: asks whether everybody's cache fits, not for the
+    steps that latency would need.
     """
 
     sessions: int
@@ -39,7 +43,14 @@ class PointPlan:
     ages: Ages = "spread"
     max_steps: int | None = None
     length_s: float | None = None
-    settle_early: bool = True  # stop as soon as the verdict is known
+    settle_early: bool = True
+    fills_only: bool = False
+
+
+def all_old(lab: Lab, sessions: int) -> PointPlan:
+    """The last two dozen periods of everybody's life: every window is full at once."""
+    length_s = min(lab.session_length_s, 2 * WARM_UP_STEPS * lab.period_s)
+    return PointPlan(sessions, "memory", ages="end", length_s=length_s, fills_only=True)
 
 
 class PointRun:
@@ -49,10 +60,12 @@ class PointRun:
         self.lab = lab
         self.plan = plan
         self.driver = lab.driver(plan.sessions)
-        self.watch = Watch(lab, self.driver, plan.role, f"{plan.sessions} sessions")
+        self.watch = Watch(lab, self.driver, plan.role, sessions_text(plan.sessions))
         self.window_s = max(WINDOW_S, 12 * lab.period_s)
         self.refused = 0
+        self._replaced = 0
         self.collapse: Collapse | None = None
+        self.bad_steps = 0  # under the objective that has most of them
         self._silence: SilenceWatch | None = None
 
     def run(self, into: list[Point]) -> Point:
@@ -79,21 +92,35 @@ class PointRun:
         self._warm_up()
         self._silence = SilenceWatch(self.driver.ledger, self._patience_s())
         while not self.lab.stop() and not self._over():
-            self.driver.run_until(self.driver.clock.now() + self.window_s)
+            self._top_up()
+            self.driver.run_until(self._window_end_s())
             self.watch.close_window(self._done())
             self._look_for_collapse()
 
-    def _arrivals(self) -> Sequence[Arrival]:
-        length, count = self.lab.session_length_s, self.plan.sessions
-        if self.plan.ages == "start":
-            return list(at_once([0.0] * count))
-        if self.plan.ages == "end":
-            return list(at_once([max(0.0, length - self._tail_s())] * count))
-        return list(at_once(spread_ages(count, length)))
+    def _window_end_s(self) -> float:
+        ahead = self.driver.clock.now() + self.window_s
+        return ahead if self.plan.length_s is None else min(ahead, self.plan.length_s)
 
-    def _tail_s(self) -> float:
-        """How much of the sessions' end is lived through when ages are set to the end."""
-        return self.plan.length_s or 10 * self.lab.period_s
+    def _arrivals(self) -> Sequence[Arrival]:
+        length_s, count = self.lab.session_length_s, self.plan.sessions
+        if self.plan.ages == "spread":
+            return list(at_once(spread_ages(count, length_s), length_s))
+        last_s = (
+            self.plan.length_s if self.plan.ages == "end" and self.plan.length_s is not None else length_s
+        )
+        return list(at_once([max(0.0, length_s - last_s)] * count, length_s))
+
+    def _top_up(self) -> None:
+        """Who has lived the session length is followed by a newcomer, where ages are spread."""
+        if self.plan.ages != "spread":
+            return
+        now = self.driver.clock.now()
+        for _ in range(self.driver.population.ended["finished"] - self._replaced):
+            self._replaced += 1
+            try:
+                self.driver.seat(now, 0.0, self.lab.session_length_s)
+            except SlotRefused:
+                self.refused += 1
 
     def _patience_s(self) -> float:
         return max(2.0, 10 * self.lab.period_s)
@@ -104,27 +131,31 @@ class PointRun:
         while driver.ledger.total.steps < WARM_UP_STEPS and len(driver.population) and not self.lab.stop():
             until += self.lab.period_s
             driver.run_until(until)
-        growing = driver.pool_full_s is not None
-        if not growing:
+        if driver.pool_full_s is None and not driver.lost_beat and not driver.population.ended:
             driver.ledger = self.lab.ledger()
 
     def _over(self) -> bool:
-        total, plan = self.driver.ledger.total, self.plan
-        if not len(self.driver.population) or (plan.settle_early and self.driver.lost_beat):
+        total, plan, driver = self.driver.ledger.total, self.plan, self.driver
+        if not len(driver.population) or (plan.settle_early and self._lost_too_many()):
             return True
-        if self.driver.pool_full_s is not None:
+        if plan.length_s is not None and driver.clock.now() >= plan.length_s:
+            return True
+        if driver.pool_full_s is not None:
             return self._seen_enough_of_a_full_pool()
-        if plan.length_s is not None and self.driver.clock.now() >= plan.length_s:
-            return True
         if plan.max_steps is not None and total.steps >= plan.max_steps:
             return True
-        if not plan.settle_early:
-            return False
+        return plan.settle_early and self._settled()
+
+    def _settled(self) -> bool:
         judgements = self._judgements()
         if any(j.verdict == "fail" for j in judgements):
             return True
-        enough = total.steps >= steps_needed(0.01, self.lab.confidence)
-        return enough and plan.length_s is None and all(j.verdict == "pass" for j in judgements)
+        enough = self.driver.ledger.total.steps >= self.lab.steps_needed
+        return enough and self.plan.length_s is None and all(j.verdict == "pass" for j in judgements)
+
+    def _lost_too_many(self) -> bool:
+        """Sessions that lost the beat end a point, unless an objective says how many may."""
+        return self.driver.lost_beat > 0 and not any(o.metric == "lost_beat" for o in self.lab.objectives)
 
     def _seen_enough_of_a_full_pool(self) -> bool:
         """Three times the patience: the collapse is declared, and shown not to recover by itself."""
@@ -142,16 +173,7 @@ class PointRun:
         assert self._silence is not None
         driver = self.driver
         if self.collapse is None and self._silence.collapsed(driver.clock.now()):
-            pool = driver.population.target.pool()
-            last = driver.ledger.last_output_s
-            self.collapse = Collapse(
-                t_s=driver.pool_full_s if driver.pool_full_s is not None else (last or 0.0),
-                occupancy=pool.occupancy,
-                running=pool.running,
-                waiting=pool.waiting,
-                last_output_t_s=last,
-                last_output_frame=None if last is None else int(last / self.lab.period_s),
-            )
+            self.collapse = seen_collapse(driver)
             self.lab.observer.event("collapse", self.collapse.model_dump())
 
     def _judgements(self) -> list[Judgement]:
@@ -161,13 +183,17 @@ class PointRun:
     def _point(self, failure: EngineError | None) -> Point:
         ledger, driver = self.driver.ledger, self.driver
         judgements = self._judgements()
+        self.bad_steps = max((j.bad_steps for j in judgements), default=0)
         late = generator_late(ledger)
-        verdict, reason = overall(judgements, drifts(ledger), late)
+        unsteady = drifts(ledger) if self.plan.ages == "spread" else None
+        verdict, reason = overall(judgements, unsteady, late)
         ended_by, binding = self._classify(judgements, late)
         if ended_by in ("pool_exhausted", "context_limit", "refused"):
             verdict, reason = "fail", self._memory_reason(ended_by)
-        elif driver.lost_beat and not late:
+        elif self._lost_too_many() and not late:
             verdict, reason = "fail", f"{driver.lost_beat} sessions lost the beat"
+        elif self.plan.fills_only and verdict == "inconclusive" and ledger.total.steps and not late:
+            verdict, reason = "pass", "every session's cache fitted to its end"
         if failure is not None:
             verdict, reason, ended_by, binding = "fail", failure.message, "engine", "none"
         elif self.lab.stop():
@@ -195,7 +221,7 @@ class PointRun:
             occupancy_max=driver.occupancy_max,
             pool_full_t_s=driver.pool_full_s,
             stages_ms=total.stages_ms(),
-            ended_sessions={str(key): count for key, count in driver.population.ended.items()},
+            ended_sessions={str(k): n for k, n in driver.population.ended.items() if k != "finished"},
             preemptions=driver.preemptions,
             recomputed_tokens=driver.recomputed_tokens,
             generator_late_ms_p99=ledger.lateness.percentile(0.99),
@@ -214,11 +240,12 @@ class PointRun:
             return "context_limit", "context"
         if late:
             return "generator", "generator"
-        if self.driver.lost_beat:
+        if self._lost_too_many():
             return "deadline", "deadline"
-        if any(j.verdict == "fail" for j in judgements):
-            timing = any(j.verdict == "fail" and j.metric != "empty" for j in judgements)
-            return "deadline", "deadline" if timing else "empty"
+        failed = [j.metric for j in judgements if j.verdict == "fail"]
+        if failed:
+            binds: list[Binding] = [BINDS.get(metric, "deadline") for metric in failed]
+            return "deadline", binds[0]
         return "complete", "none"
 
     def _memory_reason(self, ended_by: Ended) -> str:
@@ -231,6 +258,19 @@ class PointRun:
         if self.collapse is not None:
             return f"{full}; every session fell silent"
         return f"{full}: {driver.preemptions} preemptions" if driver.preemptions else full
+
+
+def seen_collapse(driver: Driver) -> Collapse:
+    """A collapse as it stands now: since when the pool is full, and when the last answer came."""
+    pool, last = driver.population.target.pool(), driver.ledger.last_output_s
+    return Collapse(
+        t_s=driver.pool_full_s if driver.pool_full_s is not None else (last or 0.0),
+        occupancy=pool.occupancy,
+        running=pool.running,
+        waiting=pool.waiting,
+        last_output_t_s=last,
+        last_output_frame=None if last is None else int(last / driver.population.profile.frame.period_s),
+    )
 
 
 def latency_of(driver: Driver) -> LatencyMs:

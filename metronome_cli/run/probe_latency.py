@@ -113,10 +113,10 @@ class LatencyProbe:
 
     def _cell(self, policy: PolicySpec, sessions: int, age_s: float) -> ProbedPoint:
         profile = self.plan.profile
-        seen = round(profile.head_tokens + age_s / profile.frame.period_s * profile.mean_tokens_per_frame)
+        seen = profile.positions_at(age_s)
         point = ProbedPoint(policy, sessions, age_s, policy.resident_tokens(seen))
         needed = sessions * (point.resident + 64) * profile.shape.kv_bytes_per_token
-        if policy.kind in ("unbounded", "recycle") and seen > profile.shape.context:
+        if policy.kind == "unbounded" and seen > profile.shape.context:
             point.skipped = f"{seen:,} tokens are beyond the model's context of {profile.shape.context:,}"
         elif needed > self.plan.memory_bound:
             point.skipped = f"its cache needs {needed / 2**30:.1f} GiB, more than the bound"

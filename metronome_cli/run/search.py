@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from metronome_cli.config.policy import PolicySpec
 from metronome_cli.control.aimd import Aimd, AimdGains
 from metronome_cli.engine.types import SlotRefused
 from metronome_cli.load.driver import Driver
-from metronome_cli.measure.confidence import steps_needed
 from metronome_cli.report.model import Binding, Point, TimelinePoint
 from metronome_cli.run.lab import Lab
-from metronome_cli.run.point import PointPlan, PointRun
+from metronome_cli.run.point import WARM_UP_STEPS, PointPlan, PointRun, all_old
 from metronome_cli.run.watch import Watch
 
 Method = Literal["ramp", "bisect"]
@@ -25,7 +23,8 @@ LOOK_STEPS = 120
 LOOK_BAD = 1  # bad steps that a promising look may have
 GOLDEN = 0.6180339887498949
 RAMP_WINDOWS = 200
-DOWNWARD_TRIES = 6
+DOWNWARD_TRIES = 9  # strides double, so that they reach 1 from anywhere
+ROOM_FOR_BAD = 2.2  # times the steps that a run without a bad one needs: room for one or two
 
 
 @dataclass(slots=True)
@@ -51,7 +50,7 @@ class Search:
         self.memory_limit, self.memory_known = self._memory_limit()
         self.found = Found()
         self._soak = soak
-        self._confirm_steps = max(confirm_steps, steps_needed(0.01, lab.confidence))
+        self._confirm_steps = max(confirm_steps, round(ROOM_FOR_BAD * lab.steps_needed))
 
     @property
     def ceiling(self) -> int:
@@ -85,7 +84,8 @@ class Search:
         """The largest number of sessions that the controller held in health."""
         self.lab.progress = (0.05, 0.3)
         gains = self.gains
-        controller = Aimd(gains, self.lab.deadline_ms)
+        limit_ms = self._limit_ms()
+        controller = Aimd(gains, limit_ms)
         driver = self.lab.driver(self.ceiling)
         watch = Watch(self.lab, driver, "ramp", f"AIMD, target {gains.target:.0%} of the deadline")
         self.ramp_timeline = watch.timeline
@@ -96,7 +96,8 @@ class Search:
             driver.run_until(driver.clock.now() + gains.window_s)
             tally, _ = watch.close_window(window / (window + 5))
             seated = len(driver.population)
-            decision = controller.update(tally.latency.percentile(gains.quantile), tally.misses > 0, seated)
+            missed = tally.misses > 0 and limit_ms <= self.lab.deadline_ms
+            decision = controller.update(tally.latency.percentile(gains.quantile), missed, seated)
             self.lab.observer.event(
                 "control", {"t_s": driver.clock.now(), "cap": decision.cap, "action": decision.action}
             )
@@ -115,13 +116,17 @@ class Search:
             healthy = min(healthy, max(1, sick - 1))
         return max(1, healthy)
 
+    def _limit_ms(self) -> float:
+        """The tightest latency that an objective asks for; the deadline where none does."""
+        return min((o.limit for o in self.lab.objectives if o.unit == "ms"), default=self.lab.deadline_ms)
+
     def _seat(self, driver: Driver, wanted: int) -> bool:
         """Open sessions up to `wanted`, each at an age of its own; False when the engine has no more room."""
         population = driver.population
         while len(population) < wanted:
             age = (len(population) * GOLDEN % 1.0) * self.lab.session_length_s
             try:
-                population.open(driver.clock.now(), age)
+                driver.seat(driver.clock.now(), age)
             except SlotRefused:
                 population.refused += 1
                 return False
@@ -165,14 +170,19 @@ class Search:
 
     def _look(self, sessions: int) -> bool:
         """A short look at one N: promising unless it fails or shows more than one bad step."""
-        point = self._run(PointPlan(sessions, "screen", max_steps=LOOK_STEPS))
-        return point.verdict != "fail" and point.missed_steps <= LOOK_BAD
+        if self._grows:
+            plan = PointPlan(sessions, "screen", ages="end", length_s=self._last_s(LOOK_STEPS))
+        else:
+            plan = PointPlan(sessions, "screen", max_steps=LOOK_STEPS)
+        run = PointRun(self.lab, plan)
+        point = run.run(into=self.points)
+        return point.verdict != "fail" and run.bad_steps <= LOOK_BAD
 
     # -- what is so ---------------------------------------------------------------------------------------------
 
     def _settle(self, candidate: int) -> None:
         """Confirm the candidate, stepping down while it does not hold; then show that the next step fails."""
-        found, step = self.found, self.found.step
+        found, stride = self.found, self.found.step
         self.lab.progress = (0.5, 0.9)
         for _ in range(DOWNWARD_TRIES):
             point = self._confirm(candidate)
@@ -187,28 +197,41 @@ class Search:
                 found.undecided = point.reason
             if candidate == 1:
                 break
-            candidate = max(1, candidate - step)
+            candidate, stride = max(1, candidate - stride), 2 * stride
         if found.safe is None:
             return
         found.undecided = None
         self.lab.progress = (0.9, 1.0)
         self._show_the_next_fails()
 
-    def _confirm(self, sessions: int) -> Point:
-        """The judged run at one N; for a cache that grows, also the last stretch of every session's life."""
+    def _confirm(self, sessions: int, role: str = "confirm") -> Point:
+        """The judged run at one N, and that every session's cache fits to its end.
+
+        A growing cache is met in the last stretch of every session's life, where its step is dearest. A bounded one
+        is met at every age, and then once more with everybody old.
+        """
+        length_s = self.lab.session_length_s
         if self._soak:
-            plan = PointPlan(
-                sessions, "soak", ages="start", length_s=self.lab.session_length_s, settle_early=False
+            return self._run(PointPlan(sessions, "soak", ages="start", length_s=length_s, settle_early=False))
+        if self._grows:
+            return self._run(
+                PointPlan(sessions, role, ages="end", length_s=self._last_s(self.lab.steps_needed))
             )
-            return self._run(plan)
-        point = self._run(PointPlan(sessions, "confirm", max_steps=self._confirm_steps))
-        if point.verdict == "pass" and self._grows and not self.lab.stop():
-            point = self._run(PointPlan(sessions, "memory", ages="end", max_steps=self._confirm_steps))
+        point = self._run(PointPlan(sessions, role, max_steps=self._confirm_steps))
+        if point.verdict == "pass" and not self.lab.stop():
+            return self._all_old(sessions)
         return point
+
+    def _all_old(self, sessions: int) -> Point:
+        return self._run(all_old(self.lab, sessions))
+
+    def _last_s(self, steps: int) -> float:
+        """The last stretch of a session's life that surely has that many steps, one a period at the least."""
+        return min(self.lab.session_length_s, (1.05 * steps + 2 * WARM_UP_STEPS) * self.lab.period_s)
 
     @property
     def _grows(self) -> bool:
-        return PolicySpec.parse(self.lab.profile.policy).kind in ("unbounded", "recycle")
+        return self.lab.profile.policy_spec.grows
 
     def _show_the_next_fails(self) -> None:
         found = self.found
@@ -223,7 +246,7 @@ class Search:
             if following > self.lab.max_sessions:
                 found.binding = "slots"
                 return
-            point = self._run(PointPlan(following, "next", max_steps=self._confirm_steps))
+            point = self._confirm(following, role="next")
             if point.verdict == "fail":
                 found.first_failing, found.binding = following, point.binding
                 return
@@ -238,16 +261,13 @@ class Search:
     def _show_memory_fails(self, sessions: int) -> None:
         """One session more than memory holds, lived through to the session length."""
         found = self.found
-        ages: Literal["end", "spread"] = "end" if self._grows else "spread"
-        tail = 20 * self.lab.period_s
-        plan = PointPlan(sessions, "memory", ages=ages, length_s=tail + self.lab.session_length_s * 0.02)
-        point = self._run(plan)
+        point = self._confirm(sessions, role="memory") if self._grows else self._all_old(sessions)
         if point.verdict == "fail":
             found.first_failing, found.binding = sessions, point.binding
         else:
             found.binding = "memory"
             found.undecided = (
-                f"memory was computed to hold {sessions - 1} sessions, but {sessions} did not fail"
+                f"memory was reckoned to hold {sessions - 1} sessions, but {sessions} did not fail"
             )
 
     def _run(self, plan: PointPlan) -> Point:

@@ -33,21 +33,23 @@ def run_trials(
     """`count` trials of each policy, each series added to `into`. An interrupted one keeps the trials done."""
     for index, policy in enumerate(policies):
         profile = lab.profile.model_copy(update={"policy": str(policy)})
-        points = _series(replace(lab, profile=profile), sessions, count, (index, len(policies)))
-        into.append(_counted(profile, sessions, lab.session_length_s, points, predict))
-        lab.observer.event("trials", into[-1].model_dump(mode="json"))
+        points: list[Point] = []
+        try:
+            _series(replace(lab, profile=profile), sessions, count, (index, len(policies)), points)
+        finally:
+            whole = [point for point in points if point.ended_by not in ("interrupted", "engine")]
+            into.append(_counted(profile, sessions, lab.session_length_s, whole, predict))
+            lab.observer.event("trials", into[-1].model_dump(mode="json"))
 
 
-def _series(lab: Lab, sessions: int, count: int, place: tuple[int, int]) -> list[Point]:
-    points: list[Point] = []
+def _series(lab: Lab, sessions: int, count: int, place: tuple[int, int], into: list[Point]) -> None:
     for trial in range(count):
         if lab.stop():
             break
         done = (place[0] + trial / count) / place[1], (place[0] + (trial + 1) / count) / place[1]
         seeded = replace(lab, seed=lab.seed + trial, progress=done)
-        plan = PointPlan(sessions, "trial", ages="start", length_s=lab.session_length_s)
-        PointRun(seeded, plan).run(into=points)
-    return points[:-1] if lab.stop() else points
+        plan = PointPlan(sessions, "trial", ages="start", length_s=lab.session_length_s, settle_early=False)
+        PointRun(seeded, plan).run(into)
 
 
 def _counted(

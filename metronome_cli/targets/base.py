@@ -24,7 +24,7 @@ class Target(Protocol):
         """The pool now."""
 
     def blocks_at(self, age_s: float) -> int:
-        """Blocks that one session holds at that age, at its mean rate, for planning memory."""
+        """Most blocks that one session holds up to that age, at its mean rate, for planning memory."""
 
     def describe(self) -> dict[str, Any]:
         """What ran: device, path through the layers, weights, bytes, stages."""

@@ -40,7 +40,7 @@ class FakeTarget:
     def open(self, age_s: float = 0.0) -> int:
         if len(self._tokens) >= self._seats:
             raise SlotRefused("slots", f"all {self._seats} seats are taken")
-        tokens = self._tokens_at(age_s)
+        tokens = self._profile.positions_at(age_s)
         if self._used() + self._blocks(tokens) > self._total:
             raise SlotRefused("memory", "no room in the pool")
         slot = self._next_slot
@@ -58,7 +58,8 @@ class FakeTarget:
 
     def _serve(self, frame: FrameInput) -> FrameOutcome:
         before = self._tokens[frame.slot]
-        after = before + self._profile.tokens.into + frame.tokens_out
+        fed_back = 0 if self._profile.tokens.fused else frame.tokens_out
+        after = before + self._profile.tokens.into + fed_back
         if self._used() + self._blocks(after) - self._blocks(before) > self._total:
             self._waiting.add(frame.slot)
             return FrameOutcome(frame.slot, frame.tokens_out, 0, waiting=True)
@@ -75,13 +76,10 @@ class FakeTarget:
         return PoolState(self._used(), self._total, len(self._tokens) - waiting, waiting)
 
     def blocks_at(self, age_s: float) -> int:
-        return self._blocks(self._tokens_at(age_s))
+        return self._blocks(self._profile.positions_at(age_s))
 
     def describe(self) -> dict[str, Any]:
         return {"device": "none", "weights": "none"}
-
-    def _tokens_at(self, age_s: float) -> float:
-        return age_s / self._profile.frame.period_s * self._profile.mean_tokens_per_frame
 
     def _blocks(self, tokens: float) -> int:
         resident = self._profile.policy_spec.resident_tokens(math.ceil(tokens))

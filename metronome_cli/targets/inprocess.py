@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,12 @@ from typing import Any
 
 import torch
 
-from metronome_cli.config.profile import Profile
+from metronome_cli.config.profile import Pool, Profile
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.engine import FrameEngine
 from metronome_cli.engine.types import FrameInput, PoolState, StepResult
 from metronome_cli.engine.weights import DecoderWeights
-from metronome_cli.errors import UsageError
+from metronome_cli.errors import EngineError, UsageError
 from metronome_cli.models.registry import Loaded, load_adapter
 
 
@@ -46,10 +47,17 @@ class InProcessModel:
                 f"profile {profile.name}: pool: no budget is given",
                 hint="give one, such as --pool 2GiB",
             )
+        try:
+            return self._build(profile, profile.pool, seats)
+        except RuntimeError as error:  # torch's word for memory that is not there
+            raise EngineError(f"the engine could not be made: {error}") from error
+
+    def _build(self, profile: Profile, pool: Pool, seats: int) -> InProcessTarget:
+        gc.collect()  # the engine before this one may hang on to its pool by a cycle
         stack = build_stack(
             self.loaded.decoder,
-            blocks=profile.pool.block_count(profile.shape.kv_bytes_per_token),
-            block_tokens=profile.pool.block_tokens,
+            blocks=pool.block_count(profile.shape.kv_bytes_per_token),
+            block_tokens=pool.block_tokens,
             policy=profile.policy_spec,
             sink_positions=profile.sink_positions,
             context=profile.shape.context,
@@ -70,7 +78,10 @@ class InProcessTarget:
         self._weights = weights
 
     def open(self, age_s: float = 0.0) -> int:
-        return self._engine.open(self._positions_at(age_s))
+        try:
+            return self._engine.open(self._profile.positions_at(age_s))
+        except RuntimeError as error:
+            raise EngineError(f"a session could not be opened: {error}") from error
 
     def step(self, frames: Sequence[FrameInput]) -> StepResult:
         return self._engine.step(frames)
@@ -82,15 +93,13 @@ class InProcessTarget:
         return self._engine.pool()
 
     def blocks_at(self, age_s: float) -> int:
-        return self._engine.stack.blocks_at(self._positions_at(age_s))
+        stack, seen = self._engine.stack, self._profile.positions_at(age_s)
+        back = 2 * self._profile.policy_spec.window if self._profile.policy_spec.kind == "recycle" else 0
+        back += stack.pool.block_tokens
+        return max(stack.blocks_at(tokens) for tokens in range(max(0, seen - back), seen + 1))
 
     def describe(self) -> dict[str, Any]:
         return {**self._engine.describe(), "weights": self._weights}
-
-    def _positions_at(self, age_s: float) -> int:
-        """Cache positions that a session of that age has seen, at its mean rate."""
-        frames = age_s / self._profile.frame.period_s
-        return round(self._profile.head_tokens + frames * self._profile.mean_tokens_per_frame)
 
 
 def pick_device(name: str) -> str:

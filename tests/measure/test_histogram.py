@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,14 +34,3 @@ def test_percentiles_are_ordered_and_below_the_maximum(values):
     histogram = filled(values)
     p50, p90, p99 = (histogram.percentile(q) for q in (0.5, 0.9, 0.99))
     assert p50 <= p90 <= p99 <= max(values) or max(values) <= 1e-3
-
-
-def test_merge_equals_counting_together():
-    rng = np.random.default_rng(1)
-    one, two = rng.exponential(20, 500), rng.exponential(60, 300)
-    merged = filled(one)
-    merged.merge(filled(two))
-    together = filled([*one, *two])
-    assert merged.total == 800
-    assert merged.percentile(0.99) == together.percentile(0.99)
-    assert merged.max_ms == together.max_ms

@@ -3,12 +3,12 @@
 import pytest
 
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.control.aimd import AimdGains
-from metronome_cli.run.arms import GUARDED, UNBOUNDED, ArmPlan, Offer, run_arms
+from metronome_cli.run.arms import ADMISSION_GAINS, GUARDED, UNBOUNDED, ArmPlan, Offer, run_arms
 from tests.run.builders import lab_on, small_profile
 
 BOUNDED = ArmPlan("bounded", PolicySpec.parse("window(64, 16)"))
 OFFER = Offer(sessions=80, rate_per_s=4.0)
+GAINS = ADMISSION_GAINS
 
 
 def linear(batch):
@@ -19,7 +19,7 @@ def linear(batch):
 def arms():
     lab = lab_on(linear, profile=small_profile(blocks=1000), length_s=60.0)
     into = []
-    run_arms(lab, (BOUNDED, UNBOUNDED, GUARDED), OFFER, AimdGains(), into)
+    run_arms(lab, (BOUNDED, UNBOUNDED, GUARDED), OFFER, GAINS, into)
     return {arm.name: arm for arm in into}
 
 
