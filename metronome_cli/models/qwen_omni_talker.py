@@ -30,6 +30,7 @@ from metronome_cli.models.short_decoder import ShortDecoder
 from metronome_cli.models.talk import Vocabulary
 from metronome_cli.models.talker import Heard, Speech
 
+
 @dataclass(frozen=True, slots=True)
 class TextIds25:
     """Thinker tokens that the Qwen2.5 talker is conditioned on, and codes that are no sound."""
