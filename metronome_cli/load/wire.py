@@ -21,6 +21,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from metronome_cli.engine.types import EndReason
 from metronome_cli.load.answers import Answers
@@ -146,7 +147,7 @@ class WireSession:
         began = self._now()
         socket = await self.endpoint.connect()
         try:
-            parts = [self._listen(socket), self._watch(), self._speak(socket, gate, began)]
+            parts = [self._listen(socket), self._watch(socket), self._speak(socket, gate, began)]
             await first_to_end(parts)
         finally:
             await leave(socket)
@@ -231,7 +232,7 @@ class WireSession:
         else:
             raise OverError("garbage", event.what)
 
-    async def _watch(self) -> None:
+    async def _watch(self, socket: ClientConnection) -> None:
         """Looks for what does not happen."""
         limits, answers = self.endpoint.limits, self.answers
         second = 0.0
@@ -242,7 +243,8 @@ class WireSession:
                 self._tell(record)
             if now - second >= 1.0:
                 second, self._messages = now, 0
-            if self._sending_since is not None and now - self._sending_since > limits.stall_s:
+            since = self._sending_since if socket.state is State.OPEN else None  # else _listen knows why
+            if since is not None and now - since > limits.stall_s:
                 raise OverError("stalled", f"one message was not taken in {limits.stall_s:g} s")
             quiet_s = now - max(answers.last_output_s or 0.0, self._started_s)
             if answers.sent_frames and quiet_s > limits.idle_s:
@@ -267,10 +269,11 @@ async def first_to_end(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 async def leave(socket: ClientConnection) -> None:
-    """Close in good order, within a second; then by force."""
+    """Close in good order, within a second; then by force, so that whatever waits on the socket comes back."""
+    closing = asyncio.ensure_future(socket.close())
     try:
-        await asyncio.wait_for(socket.close(), 1.0)
-    except (TimeoutError, OSError):
-        pass
+        await asyncio.wait([closing], timeout=1.0)
     finally:
         socket.transport.abort()
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)

@@ -71,7 +71,7 @@ class Endpoint:
                 compression=None,
                 proxy=None,
                 open_timeout=self.limits.connect_s,
-                close_timeout=1.0,
+                close_timeout=0.5,
                 ping_timeout=None,  # an engine that is busy may answer pings late
                 max_size=MOST_BYTES,
             )
