@@ -142,7 +142,7 @@ def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> L
     decoder, words, source = _read(profile, weights, torch.device(device), seed)
     into = _into(profile)
     return Loaded(
-        decoder, lambda: PlainDecoder(words, into, _sampler(profile, seed), source), into + 1, source
+        decoder, lambda: PlainDecoder(words, into, _sampler(profile, seed), source), into + 1, source, words
     )
 
 

@@ -261,4 +261,4 @@ def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> L
     """The adapter for the engine: weights once, and fresh sessions on them. See `models.registry`."""
     read = load_weights(profile, weights, torch.device(device), seed)
     chunk = OmniPlan.of(profile, read.shape).into + 1
-    return Loaded(read.decoder, lambda: _fresh(profile, read, seed), chunk, read.source)
+    return Loaded(read.decoder, lambda: _fresh(profile, read, seed), chunk, read.source, read.words)

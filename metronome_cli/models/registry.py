@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from metronome_cli.engine.weights import DecoderWeights
+    from metronome_cli.models.talk import Vocabulary
 
 ADAPTERS = {
     "decoder": "metronome_cli.models.plain_decoder",
@@ -35,13 +36,15 @@ ADAPTERS = {
 class Loaded:
     """A model in memory. `chunk`: cache positions that one forward brings at most, for a ring's room.
 
-    `weights` is "random" or says where they came from.
+    `weights` is "random" or says where they came from. `words`: the table and head of the text that it speaks,
+    for an adapter whose text can be scored.
     """
 
     decoder: DecoderWeights | nn.Module
     fresh: Callable[[], InteractionModel]
     chunk: int
     weights: str = "random"
+    words: Vocabulary | None = None
 
 
 def load_adapter(profile: Profile, *, weights: Path | None, device: str, seed: int) -> Loaded:

@@ -7,7 +7,6 @@ questions, JSON: [{"context": "...", "question": "...", "answer": "...", "keywor
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,6 +65,12 @@ def own_questions() -> tuple[Question, ...]:
 
 def read_questions(path: Path) -> tuple[Question, ...]:
     """Raises UsageError naming the entry that is wrong."""
+    return tuple(
+        _question(entry, f"{path}: entry {number}") for number, entry in enumerate(_entries(path), start=1)
+    )
+
+
+def _entries(path: Path) -> list[Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -74,10 +79,40 @@ def read_questions(path: Path) -> tuple[Question, ...]:
         raise UsageError(f"{path}: not JSON: {error}", hint="a list of questions") from error
     if not isinstance(data, list) or not data:
         raise UsageError(f"{path}: not a list of questions", hint='[{"question": ..., "answer": ...}, ...]')
-    return tuple(_question(entry, f"{path}: entry {number}") for number, entry in enumerate(data, start=1))
+    return data
 
 
-def _question(entry: Any, where: str) -> Question:
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A question about a recording, or in it; then `question.question` is empty."""
+
+    file: str
+    question: Question
+
+
+def own_transcripts() -> tuple[Recorded, ...]:
+    """Questions about the sample audio."""
+    return read_transcripts(_OWN / "spoken.json")
+
+
+def read_transcripts(path: Path) -> tuple[Recorded, ...]:
+    """Questions about recordings, by file name: [{"file": "a.wav", "question": ..., "answer": ...,
+    "keywords": [...]}, ...]. `question` is left out where the recording itself asks.
+
+    Raises UsageError naming the entry that is wrong.
+    """
+    found = []
+    for number, entry in enumerate(_entries(path), start=1):
+        where = f"{path}: entry {number}"
+        rest = dict(entry) if isinstance(entry, dict) else {}
+        name = rest.pop("file", None)
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"{where}: file is missing", hint="the recording's name, such as a.wav")
+        found.append(Recorded(name, _question(rest, where, heard=True)))
+    return tuple(found)
+
+
+def _question(entry: Any, where: str, *, heard: bool = False) -> Question:
     if not isinstance(entry, dict):
         raise UsageError(f"{where}: not an object", hint="keys: context, question, answer, keywords")
     unknown = set(entry) - {"context", "question", "answer", "keywords"}
@@ -85,17 +120,20 @@ def _question(entry: Any, where: str) -> Question:
         raise UsageError(
             f"{where}: unknown key {min(unknown)!r}", hint="keys: context, question, answer, keywords"
         )
-    for key in ("question", "answer"):
+    for key in ("answer",) if heard else ("question", "answer"):
         if not isinstance(entry.get(key), str) or not entry[key].strip():
             raise UsageError(f"{where}: {key} is missing", hint="question and answer are texts")
     return Question(
-        str(entry.get("context", "")), entry["question"], entry["answer"], keywords_of(entry, where)
+        str(entry.get("context", "")),
+        str(entry.get("question", "")),
+        entry["answer"],
+        keywords_of(entry, where),
     )
 
 
 def keywords_of(entry: dict[str, Any], where: str) -> tuple[str, ...]:
     """The entry's keywords. Raises UsageError unless they are a list of texts."""
-    given: Sequence[Any] = entry.get("keywords", ())
-    if isinstance(given, str) or not all(isinstance(word, str) and word.strip() for word in given):
+    given: Any = entry.get("keywords", [])
+    if not isinstance(given, list) or not all(isinstance(word, str) and word.strip() for word in given):
         raise UsageError(f"{where}: keywords are a list of words", hint='"keywords": ["blue", "van"]')
     return tuple(given)

@@ -7,7 +7,7 @@ pinned. A baseline is measured first, so each later variant can be compared as i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from metronome_cli.quality.breaking import Break, broke_in_speech, broke_on_text
 from metronome_cli.quality.generation import STRETCH, Said, Stretch, speak_freely, stretches
 from metronome_cli.quality.interval import Estimate, mean_of, share_of
 from metronome_cli.quality.material import Question
-from metronome_cli.quality.stream import Losses, stream_losses
+from metronome_cli.quality.stream import Losses, Watch, stream_losses
 from metronome_cli.quality.subject import UNBOUNDED, Subject, Variant, refuse_untrained
 from metronome_cli.quality.turns import Turn, agreement, conversations, talk_in_turns
 
@@ -71,6 +71,8 @@ class Seen:
     sample: str = ""
     text_break: Break | None = None
     speech_break: Break | None = None
+    dropped: int | None = None  # frames of sound that found no room
+    late: float | None = None  # share of frame steps beyond the deadline
 
     def perplexity(self, start: int, stop: int) -> float | None:
         """Of tokens [start, stop) of the losses; None where they were not all measured."""
@@ -127,14 +129,25 @@ class Prober:
             if not self.seen and not self.stopped:
                 refuse_untrained(float(seen.losses.mean()), self.subject)
         if self._talks and not self.stopped:
-            watch = self._watch(variant, "questions", 60)
-            seen.turns = talk_in_turns(self.subject, variant, self._talks, watch)
+            self._ask(seen, self._watch(variant, "questions", 60))
             self._before += 60 * sweep.turns * sweep.sessions
+            if not self.seen and seen.losses is None and not self.stopped:
+                self._refuse_by_answers(seen)
         if sweep.spoken and not self.stopped:
             self._speak(seen)
             self._before += 10 * sweep.spoken
         if not self.stopped:
             self._find_breaks(seen)
+
+    def _refuse_by_answers(self, seen: Seen) -> None:
+        """Where no text was read, the reference answers say whether the weights are trained."""
+        losses = [turn.loss for turn in seen.turns if turn.loss is not None]
+        if losses:
+            refuse_untrained(sum(losses) / len(losses), self.subject)
+
+    def _ask(self, seen: Seen, watch: Watch) -> None:
+        """Fill in the turn-based regime."""
+        seen.turns = talk_in_turns(self.subject, seen.variant, self._talks, watch)
 
     def _speak(self, seen: Seen) -> None:
         sweep, variant = self.sweep, seen.variant
@@ -155,7 +168,9 @@ class Prober:
     def _find_breaks(self, seen: Seen) -> None:
         starts, losses = self.stretch_losses(seen)
         first = self.seen[0] if self.seen else seen
-        seen.text_break = broke_on_text(losses, self.stretch_losses(first)[1], starts, self.subject.context)
+        found = broke_on_text(losses, self.stretch_losses(first)[1], starts, self.subject.context)
+        if found is not None:  # nothing can break before the window slides
+            seen.text_break = replace(found, age=max(found.age, seen.variant.resident))
         seen.speech_break = broke_in_speech(seen.said, len(self.subject.words.embedding))
 
     def stretch_losses(self, seen: Seen) -> tuple[list[int], list[float]]:
@@ -207,8 +222,10 @@ def _compare_turns(found: Comparison, seen: Seen, baseline: Seen) -> None:
     turns = seen.turns
     found.keywords = share_of(sum(turn.keywords for turn in turns), len(turns))
     found.ended = share_of(sum(turn.ended for turn in turns), len(turns))
-    found.reference_loss = mean_of([turn.loss for turn in turns], block=1)
+    found.reference_loss = mean_of([turn.loss for turn in turns if turn.loss is not None], block=1)
     pairs = [pair for pair in zip(turns, baseline.turns, strict=False) if pair[0].age > seen.variant.resident]
     if seen.variant.bounded:
-        found.turn_excess = mean_of([one.loss - other.loss for one, other in pairs], block=1)
+        losses = [(one.loss, other.loss) for one, other in pairs]
+        both = [one - other for one, other in losses if one is not None and other is not None]
+        found.turn_excess = mean_of(both, block=1)
         found.agreement = mean_of([agreement(one.answer, other.answer) for one, other in pairs], block=1)

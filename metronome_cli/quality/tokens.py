@@ -30,6 +30,9 @@ class Tokens(Protocol):
     def turn(self, question: str, *, first: bool) -> list[int]:
         """A question, up to where the answer begins. `first`: with what opens a conversation."""
 
+    def around(self, question: str, *, first: bool) -> tuple[list[int], list[int]]:
+        """What stands before and after what is heard; `question` is asked about it in text, if at all."""
+
     def answer(self, text: str) -> list[int]:
         """An answer, with the token that ends it."""
 
@@ -62,6 +65,14 @@ class TemplateTokens:
             return self.encode(_PLAIN_TURN.format(question))
         opening, before, after, _, _ = self._pieces
         return self.encode((opening if first else "") + before + question + after)
+
+    def around(self, question: str, *, first: bool) -> tuple[list[int], list[int]]:
+        """See `Tokens.around`."""
+        if self._pieces is None:
+            before, after = _PLAIN_TURN.split("{}")
+            return self.encode(before), self.encode(question + after)
+        opening, before, after, _, _ = self._pieces
+        return self.encode((opening if first else "") + before), self.encode(question + after)
 
     def answer(self, text: str) -> list[int]:
         """See `Tokens.answer`."""

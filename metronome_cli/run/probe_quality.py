@@ -4,34 +4,51 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from metronome_cli import __version__
 from metronome_cli.config.policy import SinkPositions
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_size
 from metronome_cli.errors import Status, Verdict, exit_code_for
-from metronome_cli.quality.material import Text, own_questions, own_text, read_questions, read_text
+from metronome_cli.quality.material import (
+    Text,
+    own_questions,
+    own_text,
+    own_transcripts,
+    read_questions,
+    read_text,
+    read_transcripts,
+)
 from metronome_cli.quality.subject import Subject, load_subject
-from metronome_cli.quality.sweep import SINKS, WINDOWS, Prober, Sweep, grid
+from metronome_cli.quality.sweep import SINKS, WINDOWS, Prober, Progress, Sweep, grid
+from metronome_cli.quality.turns import conversations
 from metronome_cli.report.environment import environment
-from metronome_cli.report.model import Report
+from metronome_cli.report.model import AudioReport, Report
 from metronome_cli.report.probe import Probe
 from metronome_cli.report.quality import Quality
+from metronome_cli.run.audio import audio_report
 from metronome_cli.run.observer import Observer, Observers, progress_only
 from metronome_cli.run.quality_options import QualityOptions
 from metronome_cli.run.quality_part import quality_part
 from metronome_cli.run.stop import Stop
 
+if TYPE_CHECKING:
+    from metronome_cli.quality.speech import SpeechProber, SpeechSubject, SpokenQuestion
+
 
 @dataclass(frozen=True, slots=True)
 class QualityRun:
-    """What `probe quality` runs. `model`: a directory, a GGUF file, or a name in the local cache."""
+    """What `probe quality` runs. `model`: a text decoder's directory, GGUF file, or name in the local cache;
+    None for the profile's speech model, whose checkpoint is `weights`."""
 
-    model: str
+    model: str | None
     profile: Profile
+    weights: Path | None = None
     asked: QualityOptions = field(default_factory=QualityOptions)
     positions: tuple[SinkPositions, ...] = ("rolling", "absolute")
     audio: tuple[Path, ...] = ()
@@ -47,33 +64,68 @@ class QualityRun:
 
 
 def run_quality(run: QualityRun, observer: Observer | None = None, stop: Stop | None = None) -> Report:
-    """The quality of a text model under every variant of the grid.
+    """The quality of a model under every variant of the grid.
 
-    Raises UsageError for a model without real weights or a text that is too short. Variants that were done
-    before a stop stay in the report.
+    Raises UsageError for a model without real weights, or for nothing to read or ask. Variants that were
+    done before a stop stay in the report.
     """
-    from metronome_cli.targets.inprocess import pick_device
-
     observer, stop = observer or Observers(), stop or Stop()
     began_s, started_at = time.perf_counter(), datetime.now(UTC)
-    text = read_text(run.asked.text) if run.asked.text else own_text()
-    observer.phase("load", f"loading {run.profile.name}")
-    subject = load_subject(run.model, pick_device(run.device))
-    sweep = sweep_of(run, subject, text)
-    observer.phase("quality", f"{len(sweep.variants)} variants, {len(sweep.text):,} tokens of {text.name}")
 
     def progress(what: str, share: float) -> bool:
+        elapsed_s = time.perf_counter() - began_s
         observer.snapshot(
-            progress_only(
-                "quality", what, time.perf_counter() - began_s, share, deadline_ms=0.0, random_weights=False
-            )
+            progress_only("quality", what, elapsed_s, share, deadline_ms=0.0, random_weights=False)
         )
         return not stop()
 
-    prober = Prober(subject, sweep, progress)
+    observer.phase("load", f"loading {run.profile.name}")
+    prober, text, audio = (_text if run.model is not None else _speech)(run, observer, progress)
+    sweep = prober.sweep
+    observer.phase("quality", f"{len(sweep.variants)} variants, {len(sweep.text):,} tokens of text")
     prober.run()
-    part = quality_part(prober, text.name, run.margin)
-    return quality_report(run, part, subject.source, stop, began_s, started_at)
+    part = quality_part(prober, text, run.margin)
+    return quality_report(run, part, prober.subject.source, audio, stop, began_s, started_at)
+
+
+def _text(run: QualityRun, observer: Observer, progress: Progress) -> tuple[Prober, str, AudioReport]:
+    from metronome_cli.targets.inprocess import pick_device
+
+    assert run.model is not None
+    text = read_text(run.asked.text) if run.asked.text else own_text()
+    subject = load_subject(run.model, pick_device(run.device))
+    return Prober(subject, sweep_of(run, subject, text), progress), text.name, AudioReport()
+
+
+def _speech(run: QualityRun, observer: Observer, progress: Progress) -> tuple[Prober, str, AudioReport]:
+    from metronome_cli.audio.library import load_library, sample_paths
+    from metronome_cli.quality.speech import load_speech_subject, spoken_questions
+    from metronome_cli.targets.inprocess import pick_device
+
+    assert run.weights is not None
+    library = load_library(run.audio or sample_paths(), run.profile.frame.sample_rate)
+    recorded = read_transcripts(run.asked.transcripts) if run.asked.transcripts else own_transcripts()
+    questions = spoken_questions(library, recorded)
+    subject = load_speech_subject(run.profile, run.weights, pick_device(run.device), run.seed)
+    return speech_prober(run, subject, questions, progress), "", audio_report(library)
+
+
+def speech_prober(
+    run: QualityRun, subject: SpeechSubject, questions: Sequence[SpokenQuestion], progress: Progress
+) -> SpeechProber:
+    """The sweep of a speech model: questions only, each session going round them from its own start."""
+    from metronome_cli.quality.speech import SpeechProber
+
+    asked = run.asked
+    talks = conversations(questions, asked.sessions, asked.turns or 1)
+    sweep = Sweep(
+        variants=grid(asked.windows or WINDOWS, asked.sinks or SINKS, run.positions),
+        questions=[one.question for one in questions],
+        turns=asked.turns or 1,
+        sessions=asked.sessions,
+        seed=run.seed,
+    )
+    return SpeechProber(subject, sweep, talks, progress)
 
 
 def sweep_of(run: QualityRun, subject: Subject, text: Text) -> Sweep:
@@ -95,7 +147,13 @@ def sweep_of(run: QualityRun, subject: Subject, text: Text) -> Sweep:
 
 
 def quality_report(
-    run: QualityRun, part: Quality, source: str, stop: Stop, began_s: float, started_at: datetime
+    run: QualityRun,
+    part: Quality,
+    source: str,
+    audio: AudioReport,
+    stop: Stop,
+    began_s: float,
+    started_at: datetime,
 ) -> Report:
     """The report around the part."""
     status: Status = "interrupted" if stop() else "complete"
@@ -117,6 +175,7 @@ def quality_report(
         weights=source,
         settings=dict(run.settings or {}),
         probe=Probe(kind="quality", quality=part),
+        audio=audio,
     )
 
 

@@ -114,6 +114,8 @@ def turns_part(seen: Seen, beside: Comparison) -> AnsweredTurns:
         agreement=measured(beside.agreement),
         reference_loss=measured(beside.reference_loss),
         excess=measured(beside.turn_excess),
+        dropped_frames=seen.dropped,
+        late_steps=seen.late,
     )
 
 

@@ -32,6 +32,9 @@ class ToyTokens:
     def turn(self, question: str, *, first: bool) -> list[int]:
         return ([0] if first else []) + self.encode(question)
 
+    def around(self, question: str, *, first: bool) -> tuple[list[int], list[int]]:
+        return ([0] if first else []), [*self.encode(question), 3]
+
     def answer(self, text: str) -> list[int]:
         return [*self.encode(text), END]
 
