@@ -32,6 +32,7 @@ from metronome_cli.targets.protocols import events
 
 PIECE_S = 0.080  # longest piece of audio in one message
 WATCH_S = 0.25
+GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,7 @@ class WireSession:
         """Looks for what does not happen."""
         limits, answers = self.endpoint.limits, self.answers
         second = 0.0
+        await asyncio.sleep(WATCH_S * (self.index * GOLDEN % 1.0))  # not everybody's at the same instant
         while True:
             await asyncio.sleep(WATCH_S)
             now = self._now()
