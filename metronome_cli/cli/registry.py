@@ -53,6 +53,7 @@ COMMANDS: dict[str, Entry] = {
         "What changed between two runs, and whether it is too much worse.",
     ),
     "profiles": Entry("metronome_cli.cli.profiles", "profiles", "The models that are known, and your own."),
+    "doctor": Entry("metronome_cli.cli.doctor", "doctor", "What this machine can do, and what is missing."),
 }
 
 

@@ -1,0 +1,33 @@
+"""`metronome doctor`: one look at the machine, printed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+EPILOG = """Examples:
+
+  metronome doctor
+
+  metronome doctor --json
+"""
+
+
+def doctor(
+    json_: Annotated[bool, typer.Option("--json", help="JSON, and nothing else, on stdout.")] = False,
+) -> int:
+    """What this machine can do, what is missing, and what would spoil a measurement now."""
+    import json
+
+    from metronome_cli.cli.console import write
+    from metronome_cli.report.doctor_text import checkup_json, render_checkup
+    from metronome_cli.report.text import stdout_width
+    from metronome_cli.run.doctor import examine
+
+    checkup = examine()
+    if json_:
+        write(json.dumps(checkup_json(checkup), indent=2, allow_nan=False))
+    else:
+        write(render_checkup(checkup, stdout_width()))
+    return checkup.exit_code

@@ -1,0 +1,213 @@
+"""`doctor`: what this machine can do, what is missing, and what would spoil a measurement now.
+
+Nothing is changed and nothing leaves the machine. About two seconds: one of wake-ups (measure/wakeups.py), during
+which the others' load is counted (run/machine_load.py), and the import of torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any, Literal, TextIO
+
+from metronome_cli.config.quantities import format_size
+from metronome_cli.errors import ExitCode
+from metronome_cli.measure.wakeups import Wakeups, measure_wakeups
+from metronome_cli.report.environment import environment
+from metronome_cli.run.machine_load import LoadWatch, MachineLoad
+
+State = Literal["ok", "note", "missing"]
+EXTRAS: Mapping[str, tuple[str, ...]] = {  # extra: the modules that it brings
+    "net": ("websockets", "msgpack", "sphn"),
+    "gguf": ("gguf",),
+}
+WANTED_FORMATS = ("WAV", "FLAC", "OGG", "MP3")
+LATE_US = 2_000.0  # of p99: 2.5 % of an 80 ms frame
+LEAST_MEMORY = 2 * 2**30
+LEAST_SHARE = 0.9  # of one core
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line. `fix` says what to do; empty where nothing is to be done. `missing`: a command would not run."""
+
+    area: str
+    state: State
+    said: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """All findings, and the figures behind them."""
+
+    findings: tuple[Finding, ...]
+    environment: Mapping[str, Any]
+    wakeups: Wakeups
+    load: MachineLoad
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 unless something needed is missing; then as any set-up that cannot run."""
+        return ExitCode.USAGE if any(f.state == "missing" for f in self.findings) else ExitCode.OK
+
+
+def examine(stream: TextIO | None = None) -> Checkup:
+    """Look at everything; `stream` is where a live view would go (stderr)."""
+    watch = LoadWatch()
+    wakeups = measure_wakeups()
+    load = watch.read()
+    facts = environment(devices=find_spec("torch") is not None)
+    findings = (
+        *_machine(facts),
+        *_torch(facts),
+        *_packages(facts["packages"]),
+        *_extras(),
+        *_audio(_formats()),
+        _terminal(sys.stderr if stream is None else stream),
+        _timer(wakeups),
+        *_load(load),
+    )
+    return Checkup(findings, facts, wakeups, load)
+
+
+def _machine(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    yield Finding("processor", "ok", f"{facts['cpu'] or 'unknown'}, {facts['cores']:g} cores")
+    memory = facts["memory_bytes"]
+    if memory is None:
+        yield Finding("memory", "note", "the system does not say how much there is")
+    elif memory < LEAST_MEMORY:
+        yield Finding(
+            "memory", "note", format_size(memory), "little: use tiny profiles and a small pool, --pool 256MiB"
+        )
+    else:
+        yield Finding("memory", "ok", format_size(memory))
+
+
+def _torch(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    version = facts["packages"]["torch"]
+    if version is None:
+        yield Finding("torch", "missing", "not installed", "pip install metronome-cli")
+        return
+    yield Finding("torch", "ok", version)
+    devices: Sequence[Mapping[str, Any]] = facts["devices"] or ()
+    for index, device in enumerate(devices):
+        said = f"cuda:{index} {device['name']}, {format_size(device['memory_bytes'])}"
+        yield Finding("device", "ok", said)
+    if not devices:
+        yield Finding(
+            "device",
+            "note",
+            "the processor only",
+            "with an NVIDIA card, install its driver and a torch built for CUDA; `metronome predict --gpu h100` "
+            "plans without one",
+        )
+
+
+def _packages(packages: Mapping[str, str | None]) -> Iterator[Finding]:
+    for name, version in packages.items():
+        if name == "torch":
+            continue
+        if version is None:
+            yield Finding(name, "missing", "not installed", f"pip install {name}")
+        else:
+            yield Finding(name, "ok", version)
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, modules in EXTRAS.items():
+        absent = [name for name in modules if find_spec(name) is None]
+        if absent:
+            said = f"without {', '.join(absent)}: {_serves(extra)} will not work"
+            yield Finding(f"extra {extra}", "note", said, f"pip install 'metronome-cli[{extra}]'")
+        else:
+            versions = ", ".join(f"{name} {metadata.version(name)}" for name in modules)
+            yield Finding(f"extra {extra}", "ok", versions)
+
+
+def _serves(extra: str) -> str:
+    return {"net": "`serve` and servers over the network", "gguf": "`--model FILE.gguf`"}[extra]
+
+
+def _formats() -> tuple[str, frozenset[str]] | None:
+    """libsndfile's version and what it reads; None where it cannot be loaded."""
+    try:
+        import soundfile
+    except (ImportError, OSError):  # the library itself is absent
+        return None
+    return str(soundfile.__libsndfile_version__), frozenset(soundfile.available_formats())
+
+
+def _audio(found: tuple[str, frozenset[str]] | None) -> Iterator[Finding]:
+    if found is None:
+        yield Finding(
+            "audio",
+            "missing",
+            "libsndfile cannot be loaded",
+            "pip install soundfile, or the system's libsndfile",
+        )
+        return
+    version, formats = found
+    absent = [name for name in WANTED_FORMATS if name not in formats]
+    said = f"libsndfile {version} reads {', '.join(f for f in WANTED_FORMATS if f in formats)} and more"
+    if absent:
+        said += f"; not {', '.join(absent)}"
+    yield Finding(
+        "audio", "note" if absent else "ok", said, "libsndfile 1.1 or later reads MP3" if absent else ""
+    )
+
+
+def _terminal(stream: TextIO) -> Finding:
+    from metronome_cli.ui.choose import can_redraw
+
+    encoding = getattr(stream, "encoding", None) or "unknown"
+    if can_redraw(stream):
+        return Finding("terminal", "ok", f"live view, {encoding}")
+    term = os.environ.get("TERM", "")
+    why = "not a terminal" if not stream.isatty() else f"TERM={term or 'not set'}"
+    return Finding("terminal", "ok", f"plain lines ({why}), {encoding}")
+
+
+def _timer(wakeups: Wakeups) -> Finding:
+    said = (
+        f"wake-ups {wakeups.min_us:.0f} / {wakeups.avg_us:.0f} / {wakeups.p99_us:.0f} / {wakeups.max_us:.0f} us "
+        f"late (min / avg / p99 / max of {wakeups.count}, {wakeups.interval_ms:g} ms apart), clock steps of "
+        f"{wakeups.resolution_ns:.0f} ns"
+    )
+    if wakeups.p99_us <= LATE_US:
+        return Finding("timer", "ok", said)
+    return Finding(
+        "timer",
+        "note",
+        said,
+        "free the machine of other work, or use --clock virtual, which waits for nothing",
+    )
+
+
+def _load(load: MachineLoad) -> Iterator[Finding]:
+    others = (
+        "unknown" if load.busy_cores is None else f"others use {load.busy_cores:.1f} of {load.cores:g} cores"
+    )
+    said = f"{others}; one loop gets {load.core_share:.0%} of a core"
+    free = load.cores if load.free_cores is None else load.free_cores
+    busy = load.core_share < LEAST_SHARE or free < 1
+    yield Finding(
+        "load",
+        "note" if busy else "ok",
+        said,
+        "timings taken now are of a shared machine: end the other work, or measure later" if busy else "",
+    )
+    wide = load.threads > max(1.0, free)
+    fitting = max(1, int(free))
+    yield Finding(
+        "threads",
+        "note" if wide else "ok",
+        f"{load.threads} a step ({load.threads_from}), {free:.1f} cores free",
+        f"OMP_NUM_THREADS={fitting}: threads that wait for a core hold up the whole step, tenfold at times"
+        if wide
+        else "",
+    )

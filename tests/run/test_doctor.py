@@ -1,0 +1,120 @@
+"""What the doctor says of machines that lack something, or are busy."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from metronome_cli.errors import ExitCode
+from metronome_cli.measure.wakeups import Wakeups
+from metronome_cli.report.doctor_text import checkup_json, render_checkup, verdict
+from metronome_cli.run import doctor, machine_load
+from metronome_cli.run.doctor import Checkup, Finding
+from metronome_cli.run.machine_load import MachineLoad, step_threads
+
+QUIET = MachineLoad(4.0, 0.1, 1.0, 2, "OMP_NUM_THREADS", 0.1)
+PROMPT = Wakeups(500, 2.0, 50.0, 60.0, 90.0, 200.0, 40.0)
+
+
+def findings(area: str, found: Any) -> Finding:
+    (one,) = [finding for finding in found if finding.area == area]
+    return one
+
+
+def test_a_quiet_machine_needs_no_fix() -> None:
+    assert all(f.state == "ok" and not f.fix for f in (*doctor._load(QUIET), doctor._timer(PROMPT)))
+
+
+@pytest.mark.parametrize(
+    ("threads", "busy", "wanted"), [(4, 2.5, 1), (2, 1.5, None), (2, 2.5, 1), (1, 4.0, None)]
+)
+def test_more_threads_than_free_cores_are_said_with_the_number_that_fits(
+    threads: int, busy: float, wanted: int | None
+) -> None:
+    found = findings("threads", doctor._load(replace(QUIET, threads=threads, busy_cores=busy)))
+    assert (found.state == "note") == (wanted is not None)
+    assert found.fix.startswith(f"OMP_NUM_THREADS={wanted}:") if wanted else not found.fix
+
+
+def test_a_busy_machine_and_a_small_share_of_a_core_are_said() -> None:
+    assert findings("load", doctor._load(replace(QUIET, busy_cores=3.5))).state == "note"
+    assert findings("load", doctor._load(replace(QUIET, core_share=0.5))).state == "note"
+    assert findings("load", doctor._load(replace(QUIET, busy_cores=None))).said.startswith("unknown")
+
+
+def test_late_wake_ups_are_said() -> None:
+    found = doctor._timer(replace(PROMPT, p99_us=5000.0))
+    assert (found.state, "--clock virtual" in found.fix) == ("note", True)
+
+
+def test_what_is_needed_and_missing_is_the_exit_code() -> None:
+    lacking = [
+        findings("torch", doctor._torch({"packages": {"torch": None}})),
+        findings("scipy", doctor._packages({"scipy": None})),
+        findings("audio", doctor._audio(None)),
+    ]
+    assert all(f.state == "missing" and "install" in f.fix for f in lacking)
+    checkup = Checkup(tuple(lacking), {}, PROMPT, QUIET)
+    assert checkup.exit_code == ExitCode.USAGE
+    assert verdict(lacking) == "Needed and missing: torch, scipy, audio."
+    assert replace(checkup, findings=(Finding("extra net", "note", "", ""),)).exit_code == ExitCode.OK
+
+
+def test_an_absent_extra_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "msgpack" else object())
+    found = findings("extra net", doctor._extras())
+    assert found.state == "note"
+    assert "without msgpack" in found.said
+    assert found.fix == "pip install 'metronome-cli[net]'"
+
+
+def test_an_old_libsndfile_is_no_reason_to_stop() -> None:
+    (found,) = doctor._audio(("1.0.28", frozenset({"WAV", "FLAC", "OGG"})))
+    assert (found.state, "not MP3" in found.said) == ("note", True)
+
+
+def test_cards_are_listed() -> None:
+    facts = {"packages": {"torch": "2.9"}, "devices": [{"name": "A card", "memory_bytes": 2**36}]}
+    assert findings("device", doctor._torch(facts)).said == "cuda:0 A card, 64 GiB"
+
+
+@pytest.mark.parametrize(("environ", "threads"), [
+    ({}, 4), ({"OMP_NUM_THREADS": "2"}, 2), ({"OMP_NUM_THREADS": "3,1"}, 3), ({"OMP_NUM_THREADS": "no"}, 4),
+    ({"MKL_NUM_THREADS": "1"}, 1),
+])  # fmt: skip
+def test_threads_of_a_step(environ: dict[str, str], threads: int) -> None:
+    assert step_threads(4.0, environ)[0] == threads
+
+
+def test_a_system_that_does_not_say_is_not_taken_for_idle(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(machine_load, "_STAT", tmp_path / "absent")
+    monkeypatch.setattr(machine_load, "SPIN_S", 0.01)
+    load = machine_load.LoadWatch().read({})
+    assert load.busy_cores is None
+    assert load.free_cores is None
+
+
+@pytest.mark.parametrize("width", [30, 40, 100, 300])
+def test_text_fits_its_width(width: int) -> None:
+    found = (
+        *doctor._load(replace(QUIET, busy_cores=4.0, threads=4)),
+        doctor._timer(PROMPT),
+        doctor._terminal(io.StringIO()),
+    )
+    text = render_checkup(Checkup(found, {}, PROMPT, QUIET), width)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_this_machine_can_be_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "measure_wakeups", lambda: PROMPT)
+    checkup = doctor.examine(io.StringIO())
+    data = checkup_json(checkup)
+    assert data["exit_code"] == 0
+    assert {"processor", "memory", "torch", "audio", "timer", "load", "threads"} <= {
+        finding["area"] for finding in data["findings"]
+    }
