@@ -85,7 +85,7 @@ class PagedAttention:
         width = pool.block_tokens * pool.head_dim
         size = plan.gather_rows.shape[0] * width
         if self.scratch.numel() < size:
-            self.scratch = pool.data.new_empty(size)
+            self.scratch = pool.data.new_empty(size + size // 2)  # caches grow: not once a block
         out = self.scratch[:size].view(-1, width)
         torch.index_select(self._blocks[layer], 0, plan.gather_rows, out=out)
         keys, values = out.view(2, pool.kv_heads * plan.batch, -1, pool.head_dim).unbind(0)
