@@ -130,6 +130,18 @@ def capacity(
     junit: Annotated[
         Path | None, typer.Option(help="Write JUnit XML, one case an objective.", rich_help_panel=OUTPUT)
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            help="Serve the run's series while it runs: :9464 or HOST:PORT.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="The plan, its duration and memory; nothing runs.", rich_help_panel=OUTPUT
+        ),
+    ] = False,
     ui: Annotated[str | None, typer.Option(help="auto, live, plain or none.", rich_help_panel=OUTPUT)] = None,
 ) -> None:
     """How many live sessions hold every objective, for how long, and what binds."""
@@ -146,6 +158,7 @@ def capacity(
             "compare_policies": compare_policies, "guard": guard, "offered": offered,
             "arrival_rate": arrival_rate, "trials": trials, "config": config, "json": json_,
             "output": output, "html": html, "junit": junit, "ui": ui,
+            "prometheus": prometheus, "dry_run": dry_run,
         },
         from_model=profile_of_model,
     )  # fmt: skip
@@ -153,4 +166,10 @@ def capacity(
     from metronome_cli.run.plans import capacity_plan
 
     plan = capacity_plan(settings)
+    if settings["dry_run"]:
+        from metronome_cli.run.dry_run import outline
+
+        ahead = outline(plan)
+        typer.echo(ahead.as_json() if settings["json"] else ahead.as_text())
+        return
     conduct(settings, lambda observer, stop: run_capacity(plan, observer, stop))

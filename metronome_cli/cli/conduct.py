@@ -31,6 +31,12 @@ def conduct(settings: Settings, run: Run) -> None:
         from metronome_cli.report.events import EventsFile
 
         watchers.append(EventsFile(output, tell=view.notice))
+    if settings["prometheus"] is not None:
+        from metronome_cli.report.metrics_server import MetricsServer
+
+        server = MetricsServer(settings["prometheus"])
+        view.notice(f"series for Prometheus at {server.url}")
+        watchers.append(server)
     observer = Observers(*watchers)
     with Stop().on_signals() as stop:
         try:

@@ -92,6 +92,8 @@ SETTINGS: dict[str, Setting] = {
         Setting("output", values.path, "directory for the report and its events"),
         Setting("html", values.path, "file for the HTML report"),
         Setting("junit", values.path, "file for JUnit XML"),
+        Setting("prometheus", values.address, "serve the run's series for Prometheus: :9464 or HOST:PORT"),
+        Setting("dry_run", values.flag, "print the plan, its duration and memory, and run nothing", False),
         Setting("json", values.flag, "the report, and nothing else, on stdout", False),
         Setting("ui", values.choice("auto", "live", "plain", "none"), "progress view", "auto"),
     )

@@ -123,6 +123,16 @@ def rate(given: Any) -> float:
     return each_s
 
 
+def address(given: Any) -> tuple[str, int]:
+    """Where to listen: HOST:PORT, or :PORT on this machine alone. Port 0 is any free one."""
+    host, colon, port = str(given).strip().rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 65536):
+        raise UsageError(f"{shown(given)} is not an address", hint="give :9464 or HOST:PORT")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return host or "127.0.0.1", int(port)
+
+
 def policy(given: Any) -> str:
     """A cache policy in its canonical form."""
     return str(PolicySpec.parse(str(given)))

@@ -25,6 +25,9 @@ from metronome_cli.targets.base import Target
 TargetFactory = Callable[[Profile, int], Target]  # (profile with its policy, seats) -> a fresh engine
 
 
+CONFIDENCE = 0.99
+
+
 @dataclass(slots=True)
 class Lab:
     """One command's conditions."""
@@ -40,7 +43,7 @@ class Lab:
     observer: Observer
     stop: Stop
     max_sessions: int
-    confidence: float = 0.99
+    confidence: float = CONFIDENCE
     random_weights: bool = True
     began_s: float = field(default_factory=time.perf_counter)
     progress: tuple[float, float] = (0.0, 1.0)  # the share of the command that the present phase spans
@@ -48,10 +51,7 @@ class Lab:
     @property
     def steps_needed(self) -> int:
         """Steps without a bad one that prove every objective."""
-        shares = [share_of(objective) for objective in self.objectives]
-        return max(
-            steps_needed(share, self.confidence) for share in (*shares, EXTREME_SHARE) if share is not None
-        )
+        return steps_to_prove(self.objectives, self.confidence)
 
     @property
     def deadline_ms(self) -> float:
@@ -85,6 +85,12 @@ class Lab:
         return Driver(
             population, make_clock(self.clock), self.ledger(), batching=self.batching, stopped=self.stop
         )
+
+
+def steps_to_prove(objectives: Sequence[Objective], confidence: float) -> int:
+    """Steps without a bad one that prove every one of these objectives."""
+    shares = [share_of(objective) for objective in objectives]
+    return max(steps_needed(share, confidence) for share in (*shares, EXTREME_SHARE) if share is not None)
 
 
 def prime(target: Target, profile: Profile, steps: int = 4) -> None:

@@ -10,6 +10,19 @@ FrameKind = Literal["ok", "late", "empty"]
 
 
 @dataclass(frozen=True, slots=True)
+class WindowCounts:
+    """What one window added, for whoever adds windows up. Milliseconds of the run's own clock."""
+
+    frames: int
+    misses: int
+    empty_frames: int
+    steps: int
+    bounds_ms: Sequence[float]  # ascending
+    at_most: Sequence[int]  # for each bound, the frames whose latency did not exceed it
+    latency_sum_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The run now, taken a few times a second. Milliseconds of the run's own clock; None means no data yet."""
 
@@ -41,6 +54,7 @@ class Snapshot:
     ] = ()  # worst latency (ms) and kind of the last steps, oldest first
     verdict: str | None = None  # the verdict so far, one short sentence
     random_weights: bool = True
+    window: WindowCounts | None = None  # None: no frames in this phase
 
 
 def progress_only(

@@ -8,7 +8,10 @@ from metronome_cli.load.driver import Driver
 from metronome_cli.measure.ledger import Tally
 from metronome_cli.report.model import TimelinePoint
 from metronome_cli.run.lab import Lab
-from metronome_cli.run.observer import Snapshot
+from metronome_cli.run.observer import Snapshot, WindowCounts
+
+# Bounds of the latency histogram that a metrics endpoint shows, ms; the deadline is one more.
+BOUNDS_MS = (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000, 2000, 5000, 10000)
 
 
 class Watch:
@@ -86,4 +89,17 @@ class Watch:
             recent=tuple(self.driver.ledger.recent),
             verdict=self.verdict,
             random_weights=lab.random_weights,
+            window=self._counts(tally),
+        )
+
+    def _counts(self, tally: Tally) -> WindowCounts:
+        bounds = sorted({*map(float, BOUNDS_MS), self.lab.deadline_ms})
+        return WindowCounts(
+            frames=tally.frames,
+            misses=tally.misses,
+            empty_frames=tally.empty_frames,
+            steps=tally.steps,
+            bounds_ms=bounds,
+            at_most=tally.latency.cumulative(bounds),
+            latency_sum_ms=tally.latency.sum_ms,
         )

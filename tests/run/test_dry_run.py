@@ -1,0 +1,86 @@
+"""What a run says of itself beforehand, against what it then does."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from metronome_cli.config.loading import load_profile
+from metronome_cli.config.policy import PolicySpec
+from metronome_cli.run.capacity import CapacityPlan
+from metronome_cli.run.dry_run import memory_of, outline
+from metronome_cli.run.point import PointPlan, PointRun
+from metronome_cli.run.search import ROOM_FOR_BAD, Search
+from tests.run.builders import always, lab_on, small_profile
+
+SCRIPT = """
+import runpy, sys
+try:
+    runpy.run_module("metronome_cli", run_name="__main__")
+except SystemExit as ended:
+    assert not ended.code, ended.code
+assert not {"torch", "transformers", "soundfile"} & set(sys.modules), "loaded"
+"""
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--sessions", "8"], ["--compare-policies"], ["--sessions", "3", "--trials", "4"]]
+)
+def test_nothing_is_loaded(flags):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "capacity", "--profile", "smoke", "--dry-run", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Nothing was loaded and nothing was run." in done.stdout
+    assert "KV pool" in done.stdout
+    assert f"{load_profile('smoke').pool.blocks} blocks" in done.stdout
+
+
+def test_a_judged_point_takes_no_longer_than_foretold():
+    lab = lab_on(always(0.01))
+    plan = CapacityPlan(profile=lab.profile, sessions=1, clock="virtual", session_length_s=60.0)
+    judged = outline(plan).phases[0]
+    steps = max(plan.confirm_steps, round(ROOM_FOR_BAD * lab.steps_needed))
+    point = PointRun(lab, PointPlan(1, "single", max_steps=steps, settle_early=False)).run(into=[])
+    assert 0 < point.duration_s <= judged.most_s + max(1.0, 12 * lab.period_s)  # the last window ends whole
+
+
+@pytest.mark.parametrize("policy", ["window(64, 16)", "unbounded"])
+def test_a_search_keeps_within_what_was_foretold(policy):
+    lab = lab_on(lambda batch: 0.004 + 0.0012 * batch, small_profile(policy=policy), max_sessions=64)
+    plan = CapacityPlan(profile=lab.profile, clock="virtual", session_length_s=60.0, max_sessions=64)
+    ahead = outline(plan)
+    search = Search(lab, gains=_gains(), method="ramp", soak=False, confirm_steps=1000)
+    search.run()
+    took = search.ramp_timeline[-1].t_s + sum(point.duration_s for point in search.points)
+    assert ahead.least_s <= took <= ahead.most_s
+
+
+def _gains():
+    from metronome_cli.control.aimd import AimdGains
+
+    return AimdGains()
+
+
+def test_memory_adds_up_to_what_the_profile_says():
+    profile = small_profile(blocks=100)
+    memory = memory_of(profile, 4)
+    assert memory.pool == 100 * 16 * profile.shape.kv_bytes_per_token
+    assert memory.total == memory.weights + memory.pool + memory.activations + memory.session_state
+
+
+def test_as_json_it_has_the_same_facts():
+    plan = CapacityPlan(
+        profile=small_profile(policy="unbounded"), window=PolicySpec.parse("window(64, 16)"), compare=True
+    )
+    ahead = outline(plan)
+    data = json.loads(ahead.as_json())
+    assert data["schema"] == "metronome.plan/1"
+    assert [phase["what"] for phase in data["phases"]] == ["bounded", "unbounded", "unbounded, memory guard"]
+    assert data["duration"]["most_s"] == pytest.approx(ahead.most_s)
+    assert data["memory"]["total"] == ahead.memory.total
