@@ -53,6 +53,9 @@ COMMANDS: dict[str, Entry] = {
         "What changed between two runs, and whether it is too much worse.",
     ),
     "profiles": Entry("metronome_cli.cli.profiles", "profiles", "The models that are known, and your own."),
+    "init": Entry(
+        "metronome_cli.cli.init", "init", "A commented profile of your model, from its config.json."
+    ),
     "doctor": Entry("metronome_cli.cli.doctor", "doctor", "What this machine can do, and what is missing."),
 }
 
