@@ -160,7 +160,7 @@ shape:
   rope_theta: {theta}
   parameters: {parameters}
   active_parameters: {active}
-  weight_bytes: {weights}  # {weights_said}
+  weight_bytes: {weights}B  # {weights_said}
 
 # pool: {{bytes: 2GiB}}  # a budget for the cache; without it, give --pool or --memory
 policy: {policy}
