@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from metronome_cli.cli import run
 from metronome_cli.config.loading import load_profile
+from metronome_cli.config.policy import PolicySpec
 from metronome_cli.errors import UsageError
 from metronome_cli.run.init_profile import draft_profile, write_draft
 
@@ -72,7 +73,7 @@ def test_a_dash_prints_what_would_be_written(checkpoint: Path, capsys: pytest.Ca
 
 def test_a_sliding_window_becomes_the_policy(checkpoint: Path) -> None:
     draft = draft_profile(with_config(checkpoint, sliding_window=4096))
-    assert draft.profile.policy == "window(4096)"
+    assert draft.profile.policy_spec == PolicySpec.parse("window(4096)")
 
 
 def test_what_no_adapter_runs_is_for_planning(checkpoint: Path) -> None:
