@@ -6,21 +6,26 @@ its first, partly empty block. The model is a drift with noise that adds up,
     rho(t) = a + mu t + sigma B(t),
 
 B a Brownian motion: turns are long against a frame and short against the trace. For such a series the end
-points carry all there is to know of the drift, so mu is the slope of the secant between the mean of the
-first tenth of the samples (at t_a) and that of the last tenth (at t_b), which also averages out rounding.
+points carry all there is to know of the drift, but block rounding lies on top of it: sessions that start
+together take their blocks together, and rho climbs in steps until their turns have set them apart. So mu is
+the slope of the secant between the mean of the first fifth of the samples (at t_a) and that of the last fifth
+(at t_b), a fifth being enough to average the steps and little enough to lose few of the end points' worth.
 With T = t_b - t_a, the instant t_b + h at which rho is 1 obeys
 
     (mu h - (1 - rho_b)) / (sigma sqrt(h + h^2 / T))  ~  Student's t,
 
-the h^2 / T being the doubt about mu itself; its quantiles solve a quadratic (Fieller's argument). sigma^2,
-the long-run variance, comes from increments over windows of w = T / 10 and 2 w, all overlapping, V(w) =
-mean square of (increment - mu w) / (w (1 - w / T)), as 2 V(2w) - V(w), which cancels the bias that turns
-longer than w cause. Degrees of freedom: T / 2w - 1 = 4. By simulation over 1500 traces of N = 4 to 64
-sessions, fitted to 30 % of the time, the 90 % interval holds t_sat in 89 %.
+the h^2 / T being the doubt about mu itself; its quantiles solve a quadratic (Fieller's argument).
+sigma^2, the long-run variance, comes from increments over windows of w = T / 10 and 2 w, all overlapping,
+V(w) = mean square of (increment - mu w) / (w (1 - w / T)), as 2 V(2w) - V(w), at least V(2w) / 2: that
+cancels the bias of order 1/w, upwards from steps, downwards from turns longer than w. Degrees of freedom:
+T / 2w - 1 = 4. By simulation, fitted to 30 % of the time, the 90 % interval holds t_sat in 91 % of 600
+runs of 60 to 300 s, and in 94 % of 600 runs whose pools are so small that a session fills a dozen blocks
+in all.
 
 Served, not offered: the pool fills with frames that are served. When the server falls behind, the slope
-sinks. The halves of the fitted part are compared; when the later one is flatter beyond chance (1 %), the
-forecast follows the later half, says so, and its upper end lets the slope go on sinking at that pace.
+sinks; when sessions join, it rises. The halves of the fitted part are compared; when they differ beyond
+chance (1 % either way), the forecast follows the later half, says so, and lets the end of its interval on
+that side go on changing.
 
 A slope that is not above 0 beyond chance (5 %) gives no instant: the trace does not saturate.
 Sources: Fieller, J. R. Statist. Soc. B 16 (1954); Meketon and Schmeiser, Winter Simulation Conference (1984),
@@ -38,7 +43,7 @@ from metronome_cli.forecast.speech import Reals
 from metronome_cli.forecast.trace import Trace
 
 SETTLE = 0.03  # of the fitted time, left out at its start
-EDGE = 0.1  # of the samples, averaged at either end
+EDGE = 0.2  # of the samples, averaged at either end
 WINDOWS = 10  # windows of the variance, by length
 FEWEST = 8  # samples
 LEAST_CHANGE = 0.02  # of the slope, to be worth a word
@@ -105,12 +110,14 @@ def fit(trace: Trace, variance: float | None = None) -> Slope:
 
 
 def _variance(trace: Trace, degree: int) -> float:
-    """Long-run variance about a slope that is a polynomial in time: 2 V(2w) - V(w), never below V(2w)."""
+    """Long-run variance about a slope that is a polynomial in time: 2 V(2w) - V(w), never below half of
+    V(2w).
+    """
     grid = np.linspace(trace.t_s[0], trace.t_s[-1], max(len(trace), 4 * WINDOWS))
     level = np.interp(grid, trace.t_s, trace.occupancy)
     step = len(grid) // WINDOWS
     short, long = (_mean_square(grid, level, degree, steps) for steps in (step, 2 * step))
-    return max(long, 2 * long - short)
+    return max(long if degree else long / 2, 2 * long - short)  # a bend has to stand out from either
 
 
 def _mean_square(grid: Reals, level: Reals, degree: int, steps: int) -> float:
