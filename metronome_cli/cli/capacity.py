@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-LOAD, CACHE, SEARCH, OUTPUT = "Load", "Cache", "Search", "Output"
+LOAD, CACHE, SEARCH, SERVER, OUTPUT = "Load", "Cache", "Search", "Server", "Output"
 
 EPILOG = """Examples:
 
@@ -18,6 +18,8 @@ EPILOG = """Examples:
   metronome capacity --model ./Qwen3-4B --pool 8GiB         any decoder, a token in and a token out a frame
 
   metronome capacity --policy unbounded --sessions 16 --session-length 2m --clock virtual
+
+  metronome capacity --target ws://127.0.0.1:8998 --sessions 8 --session-length 5m
 
   metronome capacity --slo 'p99<60ms' --slo 'empty<1%' --output run/
 """
@@ -130,6 +132,20 @@ def capacity(
     junit: Annotated[
         Path | None, typer.Option(help="Write JUnit XML, one case an objective.", rich_help_panel=OUTPUT)
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Drive a running server instead: ws://HOST:PORT.", rich_help_panel=SERVER),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, moshi, moshi-server, realtime, unmute or vllm-realtime.", rich_help_panel=SERVER
+        ),
+    ] = None,
+    scrape: Annotated[
+        str | None,
+        typer.Option(help="The server's metrics: http://HOST:PORT/metrics.", rich_help_panel=SERVER),
+    ] = None,
     prometheus: Annotated[
         str | None,
         typer.Option(
@@ -158,7 +174,8 @@ def capacity(
             "compare_policies": compare_policies, "guard": guard, "offered": offered,
             "arrival_rate": arrival_rate, "trials": trials, "config": config, "json": json_,
             "output": output, "html": html, "junit": junit, "ui": ui,
-            "prometheus": prometheus, "dry_run": dry_run,
+            "prometheus": prometheus, "dry_run": dry_run, "target": target, "protocol": protocol,
+            "scrape": scrape,
         },
         from_model=profile_of_model,
     )  # fmt: skip
@@ -172,4 +189,10 @@ def capacity(
         ahead = outline(plan)
         typer.echo(ahead.as_json() if settings["json"] else ahead.as_text())
         return
+    if settings["target"] is not None:
+        from metronome_cli.run.plans import remote_plan
+        from metronome_cli.run.remote import run_remote_capacity
+
+        remote = remote_plan(settings)
+        conduct(settings, lambda observer, stop: run_remote_capacity(plan, remote, observer, stop))
     conduct(settings, lambda observer, stop: run_capacity(plan, observer, stop))

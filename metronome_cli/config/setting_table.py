@@ -89,6 +89,14 @@ SETTINGS: dict[str, Setting] = {
         Setting("offered", values.whole(1), "callers offered to each arm"),
         Setting("arrival_rate", values.rate, "how fast callers come"),
         Setting("trials", values.whole(1), "repeat a run under different seeds"),
+        Setting("target", values.text, "a running server to drive over websockets: ws://HOST:PORT"),
+        Setting(
+            "protocol",
+            values.choice("auto", "moshi", "moshi-server", "realtime", "unmute", "vllm-realtime"),
+            "what the target speaks",
+            "auto",
+        ),
+        Setting("scrape", values.text, "the target's Prometheus metrics: http://HOST:PORT/metrics"),
         Setting("output", values.path, "directory for the report and its events"),
         Setting("html", values.path, "file for the HTML report"),
         Setting("junit", values.path, "file for JUnit XML"),
@@ -101,4 +109,6 @@ SETTINGS: dict[str, Setting] = {
 OTHER_VARIABLES = {
     PREFIX + "CONFIG": "settings file, as with --config",
     PREFIX + "DEBUG": "1: show the traceback of an internal error",
+    PREFIX + "API_KEY": "key for the target server; never printed or stored",
+    PREFIX + "HEADERS": "further headers for the target server; never printed or stored",
 }

@@ -21,6 +21,9 @@ from metronome_cli.run.quality_options import QualityOptions
 if TYPE_CHECKING:
     from metronome_cli.run.probe_quality import QualityRun
 
+if TYPE_CHECKING:
+    from metronome_cli.run.remote_lab import RemotePlan
+
 
 def capacity_plan(settings: Settings) -> CapacityPlan:
     """What `capacity` will do. Raises UsageError where settings contradict each other."""
@@ -49,6 +52,23 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
         argv=tuple(sys.argv[1:]),
         settings=settings.as_dict(),
     )
+
+
+def remote_plan(settings: Settings) -> RemotePlan:
+    """Which server `capacity` drives. Raises UsageError for what a server cannot be asked to do."""
+    for key in ("compare_policies", "guard", "trials", "policy", "pool", "exhaustion", "weights"):
+        if settings.given(key):
+            raise UsageError(
+                f"--{key.replace('_', '-')} is for the engine in this process",
+                hint="leave it out with --target",
+            )
+    if settings["clock"] != "real":
+        raise UsageError(
+            "--target takes only the real clock", hint="leave --clock out, or choose a real-clock profile"
+        )
+    from metronome_cli.run.remote_lab import RemotePlan
+
+    return RemotePlan(settings["target"], settings["protocol"], settings["scrape"])
 
 
 def profile_of_model(model: str) -> Profile:
