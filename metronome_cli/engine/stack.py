@@ -211,7 +211,9 @@ class PagedStack:
         if self._pending:
             self.rebuild()
         if len(embeds) > self.policy.max_chunk:
-            raise ValueError(f"{len(embeds)} tokens in one forward; {self.spec} takes {self.policy.max_chunk}")
+            raise ValueError(
+                f"{len(embeds)} tokens in one forward; {self.spec} takes {self.policy.max_chunk}"
+            )
         states = self._append([slot], embeds[None], [len(embeds)], every=True)[: len(embeds)]
         if self.keep_inputs:
             self._inputs[slot].append(embeds)
@@ -229,6 +231,23 @@ class PagedStack:
         if not 0 <= length <= table.length:
             raise ValueError(f"slot {slot} is at {table.length}, not past {length}")
         table.length = length
+
+    def skip(self, slot: int, length: int) -> int:
+        """Let a windowed slot seem to have seen `length` tokens, its sinks kept and its window empty; the
+        length taken, a whole number of blocks. What is appended next stands at the positions of that age.
+
+        Raises ValueError for another policy, before the sinks are there, or where the window would not have
+        slid past all that was seen.
+        """
+        table, size = self._tables[slot], self.pool.block_tokens
+        length = -(-length // size) * size
+        if self.spec.kind != "window" or table.length < self.spec.sinks or self.keep_inputs:
+            raise ValueError(f"slot {slot}: {self.spec} with {table.length} tokens cannot skip")
+        if length <= table.length + self.spec.window:
+            raise ValueError(f"slot {slot}: at {length} the window still holds what was seen")
+        self.pool.free(table.remove(-(-self.spec.sinks // size), table.count))
+        table.length = length
+        return length
 
     def length(self, slot: int) -> int:
         """Tokens the slot has seen, resident or not."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from metronome_cli.engine.stack import PagedStack
 from metronome_cli.models.talk import Vocabulary
-from metronome_cli.quality.subject import Subject, Variant
+from metronome_cli.quality.subject import BLOCK_TOKENS, Subject, Variant
 
 CHUNK = 32
 Losses = npt.NDArray[np.float64]
@@ -46,6 +46,28 @@ def stream_losses(
         if not watch(at + len(given)):
             break
     return np.concatenate(found) if found else np.empty(0)
+
+
+def losses_at_age(subject: Subject, variant: Variant, ids: Sequence[int], age: int) -> Losses:
+    """Losses of a session whose age is set, not waited for: [len(ids) - 1 - head] in nats.
+
+    The sinks (and at least a block) are fed at the beginning; then the session is as old as `age` and the
+    rest of the text fills an empty window there. So positions are those of that age, while the window's
+    tokens know nothing of what a real session would have heard: the losses of its first W tokens are those
+    of a window that fills, and those after it of one that slides. Raises ValueError for an unbounded variant.
+    """
+    chunk, head = chunk_of(variant), max(variant.policy.sinks, BLOCK_TOKENS)
+    stack = subject.stack(variant, tokens=len(ids) + age + head, chunk=max(chunk, head))
+    stack.open(0)
+    stack.reserve(0, head)
+    score(stack, subject.words, ids[:head], ids[1 : head + 1])
+    stack.skip(0, age)
+    found = []
+    for at in range(head, len(ids) - 1, chunk):
+        given = ids[at : min(at + chunk, len(ids) - 1)]
+        stack.reserve(0, len(given))
+        found.append(score(stack, subject.words, given, ids[at + 1 : at + 1 + len(given)]))
+    return np.concatenate(found)
 
 
 @torch.inference_mode()

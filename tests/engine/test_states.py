@@ -63,3 +63,43 @@ def test_a_ring_takes_no_more_than_its_chunk() -> None:
     stack.reserve(0, 5)
     with pytest.raises(ValueError, match="in one forward"):
         stack.states(0, embeds(5))
+
+
+@pytest.mark.parametrize("positions", ["rolling", "absolute"])
+def test_a_skipped_slot_sees_its_sinks_and_what_comes_next(positions: str) -> None:
+    """With absolute sinks, moving everything but the sinks by whole turns of nothing: only distance counts."""
+    policy, given = "window(20, 3)", embeds(30)
+    lived, skipped = (stack_of(policy, sink_positions=positions) for _ in range(2))  # type: ignore[arg-type]
+    for stack in (lived, skipped):
+        stack.reserve(0, 4)
+        stack.forward([0], given[None, :4], [4])
+    assert skipped.skip(0, 997) == 1000
+    assert skipped.length(0) == 1000
+    assert skipped.blocks_held(0) == 1
+    skipped.reserve(0, 26)
+    found = skipped.states(0, given[4:])
+    assert torch.isfinite(found).all()
+    lived.reserve(0, 26)
+    there = lived.states(0, given[4:])
+    assert not torch.allclose(found, there, atol=1e-4)  # the sinks are farther away
+
+
+def test_without_sinks_a_skipped_slot_is_a_fresh_one() -> None:
+    given = embeds(24)
+    fresh, skipped = stack_of("window(9, 0)"), stack_of("window(9, 0)")
+    skipped.reserve(0, 4)
+    skipped.forward([0], embeds(4, seed=7)[None], [4])
+    skipped.skip(0, 100_000)
+    for stack in (fresh, skipped):
+        stack.reserve(0, 24)
+    torch.testing.assert_close(fresh.states(0, given), skipped.states(0, given), atol=1e-4, rtol=1e-3)
+
+
+def test_what_cannot_skip_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot skip"):
+        stack_of("unbounded").skip(0, 100)
+    with pytest.raises(ValueError, match="cannot skip"):
+        stack_of("window(9, 3)").skip(0, 100)
+    early = stack_of("window(9, 0)")
+    with pytest.raises(ValueError, match="still holds"):
+        early.skip(0, 8)

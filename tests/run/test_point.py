@@ -65,7 +65,9 @@ def test_a_window_on_the_same_pool_never_fills_it():
 
 
 def test_sessions_without_room_are_refused_and_that_fails():
-    point = run(always(0.004), PointPlan(100, "memory", ages="end", length_s=2.0), profile=small_profile(**GROWING))
+    point = run(
+        always(0.004), PointPlan(100, "memory", ages="end", length_s=2.0), profile=small_profile(**GROWING)
+    )
     assert (point.verdict, point.ended_by, point.binding) == ("fail", "refused", "memory")
 
 
