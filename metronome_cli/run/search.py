@@ -240,6 +240,8 @@ class Search:
             if found.first_failing is not None and found.first_failing - found.safe <= found.step:
                 return
             following = found.safe + found.step
+            if found.first_failing is not None:  # the candidate fell far: halve what lies between
+                following = max(following, (found.safe + found.first_failing) // 2)
             if self.memory_known and following > self.memory_limit:
                 self._show_memory_fails(self.memory_limit + 1)
                 return
@@ -249,8 +251,7 @@ class Search:
             point = self._confirm(following, role="next")
             if point.verdict == "fail":
                 found.first_failing, found.binding = following, point.binding
-                return
-            if point.verdict == "inconclusive":
+            elif point.verdict == "inconclusive":
                 found.step *= 2
                 if found.step > 4 * max(1, round(0.05 * found.safe)):
                     found.undecided = f"{following} sessions neither hold nor fail: {point.reason}"
