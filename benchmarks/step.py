@@ -60,7 +60,8 @@ def model() -> Any:
         max_position_embeddings=8192,
         tie_word_embeddings=True,
     )
-    return LlamaForCausalLM(config).eval()
+    lm: Any = LlamaForCausalLM(config)
+    return lm.eval()
 
 
 def spread(low: int, high: int, batch: int) -> list[int]:
