@@ -51,7 +51,12 @@ def test_the_published_case_from_its_profile(capsys: pytest.CaptureFixture[str])
 def test_text_names_the_answer_and_its_grounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*BASE, "--policy", "unbounded", "--sessions", "16"]) == 0
     text = capsys.readouterr().out
-    for part in ("16 sessions fill the pool at", "90 % interval", "Taken for granted", "blocks of 16 positions"):
+    for part in (
+        "16 sessions fill the pool at",
+        "90 % interval",
+        "Taken for granted",
+        "blocks of 16 positions",
+    ):
         assert part in text
 
 
