@@ -71,10 +71,10 @@ def _generating(
     root = np.where(np.abs(root) < 1e-9, 1e-9, root)
     big, small = (trace + root) / 2, (trace - root) / 2
     power = (big ** (frames - 1) - small ** (frames - 1)) / root
-    before = (big ** (frames - 2) - small ** (frames - 2)) / root if frames > 1 else -1 / det
-    # (P D)^(k-1) = power (P D) - det before I, applied to the vector of ones:
-    ones_listening = power * (stay + (1 - stay) * z) - det * before
-    ones_speaking = power * ((1 - keep) + keep * z) - det * before
+    rest = det * (big ** (frames - 2) - small ** (frames - 2)) / root if frames > 1 else -1.0
+    # (P D)^(k-1) = power (P D) - rest I, applied to the vector of ones; the zeroth power is I itself:
+    ones_listening = power * (stay + (1 - stay) * z) - rest
+    ones_speaking = power * ((1 - keep) + keep * z) - rest
     return q * ones_listening + p * z * ones_speaking
 
 
