@@ -16,8 +16,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     from metronome_cli.cli.console import prepare_streams
 
     prepare_streams()
-    # Threads that spin at a barrier make a step several times slower as soon as anything else wants a core.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     code = run(sys.argv[1:] if argv is None else argv)
     sys.exit(max(code, _flush()))
 

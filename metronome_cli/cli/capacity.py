@@ -92,6 +92,13 @@ def capacity(
     max_sessions: Annotated[
         int | None, typer.Option(min=1, help="Never try more sessions than this.", rich_help_panel=SEARCH)
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="How long to go on narrowing the answer; a minute or four confirmations unless given.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
     compare_policies: Annotated[
         bool,
         typer.Option(
@@ -171,6 +178,7 @@ def capacity(
             "batching": batching, "seed": seed, "device": device, "weights": weights, "policy": policy,
             "sink_positions": sink_positions, "exhaustion": exhaustion, "pool": pool, "slo": slo,
             "sessions": sessions, "method": method, "soak": soak, "max_sessions": max_sessions,
+            "budget": budget,
             "compare_policies": compare_policies, "guard": guard, "offered": offered,
             "arrival_rate": arrival_rate, "trials": trials, "config": config, "json": json_,
             "output": output, "html": html, "junit": junit, "ui": ui,

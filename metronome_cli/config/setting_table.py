@@ -83,6 +83,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("sessions", values.whole(1), "judge this many sessions and nothing else"),
         Setting("max_sessions", values.whole(1), "never try more sessions than this", 4096),
         Setting("method", values.choice("ramp", "bisect"), "how capacity is searched", "ramp"),
+        Setting("budget", values.duration, "how long the search may go on narrowing its answer"),
         Setting("soak", values.flag, "live through the whole session length", False),
         Setting("compare_policies", values.flag, "the same controller on several cache policies", False),
         Setting("guard", values.choice("memory"), "admit by forecast occupancy"),

@@ -2,6 +2,8 @@
 
 Each window the controller compares a latency quantile with a target, a fraction of the frame budget. Below it the
 cap on sessions grows by a constant; above it, or when a frame was missed, it becomes a fraction of who is seated.
+As in TCP's slow start (RFC 5681) the cap may grow by a factor until the first decrease, here while latency is
+under half the target.
 Callers beyond the cap get a clean rejection; nobody who is seated is cut off. The controller sees latency and
 nothing else: a pool that fills silently is invisible to it.
 """
@@ -16,15 +18,19 @@ Action = Literal["increase", "hold", "decrease"]
 
 @dataclass(frozen=True, slots=True)
 class AimdGains:
-    """Every gain. `target` is a fraction of the deadline; `increase` sessions a window; `decrease` a factor."""
+    """Every gain. `target` is a fraction of the deadline; `increase` sessions a window; `decrease` a factor.
+
+    `slow_start`: the cap's growth factor before the first decrease, far below the target; 1.0 for none.
+    """
 
     target: float = 0.7
     increase: float = 4.0
     decrease: float = 0.85
     quantile: float = 0.95
-    window_s: float = 1.0
+    window_s: float = 0.5
     start: float = 4.0
     ceiling: float = 4096.0
+    slow_start: float = 1.5
 
     def as_dict(self) -> dict[str, float]:
         """For the report."""
@@ -59,5 +65,7 @@ class Aimd:
             return Decision(self.cap, "decrease", latency_ms)
         if seated < int(self.cap):  # nobody is waiting for the room there is
             return Decision(self.cap, "hold", latency_ms)
-        self.cap = min(self.cap + self.gains.increase, self.gains.ceiling)
+        slow_start = self.decreases == 0 and latency_ms < self._target_ms / 2
+        grown = self.cap * self.gains.slow_start if slow_start else 0.0
+        self.cap = min(max(self.cap + self.gains.increase, grown), self.gains.ceiling)
         return Decision(self.cap, "increase", latency_ms)

@@ -66,10 +66,18 @@ def _safe(capacity: Capacity, point: Point) -> str:
         (p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"), None
     )
     if failing is not None:
-        return sentence + f" {sessions_text(failing.sessions)} fail: {_why(failing)}."
+        return sentence + f" {sessions_text(failing.sessions)} fail: {_why(failing)}{_open(capacity)}."
     if capacity.binding == "slots":
         return sentence + " More were not tried."
     return sentence + " The next step was not settled."
+
+
+def _open(capacity: Capacity) -> str:
+    """What lies between the safe and the failing number, where anything does."""
+    low, high = (capacity.safe_sessions or 0) + 1, (capacity.first_failing or 0) - 1
+    if low > high:
+        return ""
+    return f"; {low} is open" if low == high else f"; {low} to {high} are open"
 
 
 def _no_safe(capacity: Capacity, point: Point) -> str:

@@ -48,7 +48,7 @@ class Offer:
 
 
 # Seated callers stay, so an overshoot stays too: a lower target and a smaller step than a search takes.
-ADMISSION_GAINS = AimdGains(target=0.5, increase=2.0)
+ADMISSION_GAINS = AimdGains(target=0.5, increase=2.0, window_s=1.0, slow_start=1.0)
 
 UNBOUNDED = ArmPlan("unbounded", PolicySpec("unbounded"))
 GUARDED = ArmPlan("unbounded, memory guard", PolicySpec("unbounded"), guard=True)

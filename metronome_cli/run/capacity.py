@@ -37,6 +37,7 @@ from metronome_cli.report.model import (
 from metronome_cli.run.answer import answer
 from metronome_cli.run.arms import ADMISSION_GAINS, GUARDED, Offer, default_arms, run_arms
 from metronome_cli.run.audio import open_audio
+from metronome_cli.run.in_process import load_model
 from metronome_cli.run.lab import Lab, TargetFactory
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan, PointRun, all_old
@@ -67,6 +68,9 @@ class CapacityPlan:
     gains: AimdGains | None = None  # None: the defaults of a search, or of admission
     max_sessions: int = MAX_SESSIONS
     confirm_steps: int = DEFAULT_CONFIRM_STEPS
+    budget_s: float | None = (
+        None  # of wall time, for narrowing what was found; None: a minute or four confirmations
+    )
     device: str = "auto"
     weights: Path | None = None  # a checkpoint directory; None: random
     window: PolicySpec | None = None  # the bounded policy of comparisons; None: the profile's
@@ -102,15 +106,14 @@ class CapacityPlan:
         return policy
 
 
-Builder = Callable[[CapacityPlan], TargetFactory]
+Builder = Callable[[CapacityPlan, Observer], TargetFactory]
 
 
-def build_in_process(plan: CapacityPlan) -> TargetFactory:
+def build_in_process(plan: CapacityPlan, observer: Observer) -> TargetFactory:
     """Load the model once; every call of what comes back makes a fresh engine on its weights."""
-    from metronome_cli.targets.inprocess import InProcessModel
-
-    model = InProcessModel.load(plan.profile, device=plan.device, seed=plan.seed, weights=plan.weights)
-    return model.fresh_target
+    return load_model(
+        plan.profile, device=plan.device, seed=plan.seed, weights=plan.weights, observer=observer
+    ).fresh_target
 
 
 def run_capacity(
@@ -175,7 +178,7 @@ class CapacityRun:
     def _measure(self, streams: StreamSource) -> None:
         plan = self.plan
         self.observer.phase("load", f"loading {plan.profile.name}")
-        make_target = self._build(plan)
+        make_target = self._build(plan, self.observer)
         self.engine = make_target(plan.profile, 1).describe()
         self.observer.event("engine", self.engine)
         self.weights = str(self.engine.get("weights", "random"))
@@ -203,7 +206,12 @@ class CapacityRun:
             self._judge_one(lab, plan.sessions)
         else:
             self.search = Search(
-                lab, plan.gains or AimdGains(), plan.method, soak=plan.soak, confirm_steps=plan.confirm_steps
+                lab,
+                plan.gains or AimdGains(),
+                plan.method,
+                soak=plan.soak,
+                confirm_steps=plan.confirm_steps,
+                budget_s=plan.budget_s,
             )
             self.points = self.search.points
             self.search.run()

@@ -41,6 +41,7 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
         soak=settings["soak"],
         seed=settings["seed"],
         max_sessions=settings["max_sessions"],
+        budget_s=settings["budget"],
         device=settings["device"],
         window=_bounded(settings),
         weights=_weights(settings),

@@ -24,6 +24,7 @@ from metronome_cli.run.lab import Lab
 from metronome_cli.run.watch import Watch
 
 WARM_UP_STEPS = 12
+FAIR_TRIAL_STEPS = 150  # before a point is given up: enough to refute one that is plainly too much
 WINDOW_S = 1.0  # or twelve periods, whichever is longer
 BINDS: dict[str, Binding] = {"empty": "empty", "occupancy": "memory"}  # other metrics: the deadline
 Ages = Literal["spread", "start", "end"]
@@ -35,7 +36,7 @@ class PointPlan:
 
     `max_steps` bounds the measured steps (None: no bound), `length_s` the run's clock (None: until settled).
     `settle_early`: stop as soon as the verdict is known. `fills_only`: asks whether everybody's cache fits, not for the
-    steps that latency would need.
+    steps that latency would need. `look`: a full pool ends it at once, since it only says where to look next.
     """
 
     sessions: int
@@ -45,6 +46,7 @@ class PointPlan:
     length_s: float | None = None
     settle_early: bool = True
     fills_only: bool = False
+    look: bool = False
 
 
 def all_old(lab: Lab, sessions: int) -> PointPlan:
@@ -141,10 +143,10 @@ class PointRun:
         if plan.length_s is not None and driver.clock.now() >= plan.length_s:
             return True
         if driver.pool_full_s is not None:
-            return self._seen_enough_of_a_full_pool()
+            return self.plan.look or self._seen_enough_of_a_full_pool()
         if plan.max_steps is not None and total.steps >= plan.max_steps:
             return True
-        return plan.settle_early and self._settled()
+        return plan.settle_early and (self._settled() or self._hopeless())
 
     def _settled(self) -> bool:
         judgements = self._judgements()
@@ -152,6 +154,13 @@ class PointRun:
             return True
         enough = self.driver.ledger.total.steps >= self.lab.steps_needed
         return enough and self.plan.length_s is None and all(j.verdict == "pass" for j in judgements)
+
+    def _hopeless(self) -> bool:
+        """So many bad steps that the budget no longer holds the good ones that would make up for them."""
+        plan, steps = self.plan, self.driver.ledger.total.steps
+        if plan.max_steps is None or steps < FAIR_TRIAL_STEPS or plan.max_steps < self.lab.steps_needed:
+            return False
+        return any(j.bad_steps and steps + j.steps_missing > plan.max_steps for j in self._judgements())
 
     def _lost_too_many(self) -> bool:
         """Sessions that lost the beat end a point, unless an objective says how many may."""

@@ -19,6 +19,7 @@ from metronome_cli.report.environment import environment
 from metronome_cli.report.model import Report
 from metronome_cli.report.probe import DeadlineLimit, Limits, PolicyCost, Probe, ProbedCell
 from metronome_cli.run.audio import open_audio
+from metronome_cli.run.in_process import load_model
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.probe_latency import LatencyProbe, PolicySurface, ProbedPoint, ProbePlan
 from metronome_cli.run.stop import Stop
@@ -42,14 +43,14 @@ class ProbeRun:
 
 def run_probe(run: ProbeRun, observer: Observer | None = None, stop: Stop | None = None) -> Report:
     """The cost surface of one frame step. What was measured before an engine fault stays in the report."""
-    from metronome_cli.targets.inprocess import InProcessModel
-
     observer, stop = observer or Observers(), stop or Stop()
     began_s, started_at = time.perf_counter(), datetime.now(UTC)
     grid = run.grid
     streams, audio = open_audio(run.audio, grid.profile.frame, grid.seed, observer)
     observer.phase("load", f"loading {grid.profile.name}")
-    model = InProcessModel.load(grid.profile, device=run.device, seed=grid.seed, weights=run.weights)
+    model = load_model(
+        grid.profile, device=run.device, seed=grid.seed, weights=run.weights, observer=observer
+    )
     limits = _measured_limits(model, observer)
     random = model.loaded.weights == "random"
     probe = LatencyProbe(grid, model.fresh_target, streams, observer, stop, random_weights=random)

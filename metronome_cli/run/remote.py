@@ -63,7 +63,12 @@ class RemoteCapacityRun(CapacityRun):
                 RemotePointRun(lab, replace(whole, settle_early=False)).run(into=self.points)
                 return
             self.search = RemoteSearch(
-                lab, plan.gains or AimdGains(), plan.method, soak=True, confirm_steps=plan.confirm_steps
+                lab,
+                plan.gains or AimdGains(),
+                plan.method,
+                soak=True,
+                confirm_steps=plan.confirm_steps,
+                budget_s=plan.budget_s,
             )
             self.points = self.search.points
             self.search.run()
@@ -74,7 +79,7 @@ class RemoteCapacityRun(CapacityRun):
         plan, scrape = self.plan, self._remote.scrape
         return RemoteLab(
             profile=plan.profile,
-            make_target=_build(plan),
+            make_target=_build(plan, self.observer),
             streams=streams,
             objectives=self._judged_by,
             clock="real",
@@ -113,7 +118,7 @@ class RemoteSearch(Search):
         return self._run(PointPlan(sessions, role, ages="start", length_s=self.lab.session_length_s))
 
 
-def _build(plan: CapacityPlan) -> TargetFactory:
+def _build(plan: CapacityPlan, observer: Observer) -> TargetFactory:
     """A server is not built here: no lab of this module asks for it."""
 
     def none(profile: Profile, seats: int) -> Target:

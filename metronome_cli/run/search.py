@@ -7,6 +7,7 @@ long-lived one ages.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,11 +20,15 @@ from metronome_cli.run.point import WARM_UP_STEPS, PointPlan, PointRun, all_old
 from metronome_cli.run.watch import Watch
 
 Method = Literal["ramp", "bisect"]
-LOOK_STEPS = 120
+LOOK_STEPS = 80
 LOOK_BAD = 1  # bad steps that a promising look may have
 GOLDEN = 0.6180339887498949
 RAMP_WINDOWS = 200
-DOWNWARD_TRIES = 9  # strides double, so that they reach 1 from anywhere
+RAMP_WINDOW_PERIODS = 6  # of a ramp's window, at the least
+DOWNWARD_TRIES = 9  # strides double while points fail, so that they reach 1 from anywhere
+NOT_BY_CHANCE: tuple[Binding, ...] = ("memory", "context")
+AUTO_BUDGET_S = 55.0  # of wall time
+AUTO_CONFIRMATIONS = 4  # where one takes long, as with a frame a second
 ROOM_FOR_BAD = 2.2  # times the steps that a run without a bad one needs: room for one or two
 
 
@@ -41,7 +46,16 @@ class Found:
 class Search:
     """One search under one lab's conditions. `points` and `ramp_timeline` grow as it goes."""
 
-    def __init__(self, lab: Lab, gains: AimdGains, method: Method, *, soak: bool, confirm_steps: int) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        gains: AimdGains,
+        method: Method,
+        *,
+        soak: bool,
+        confirm_steps: int,
+        budget_s: float | None = None,
+    ) -> None:
         self.lab = lab
         self.gains = gains
         self.method: Method = method
@@ -50,6 +64,8 @@ class Search:
         self.memory_limit, self.memory_known = self._memory_limit()
         self.found = Found()
         self._soak = soak
+        self._budget_s = budget_s
+        self._confirmation_s = 0.0  # of wall time, what the last confirmation took
         self._confirm_steps = max(confirm_steps, round(ROOM_FOR_BAD * lab.steps_needed))
 
     @property
@@ -64,7 +80,7 @@ class Search:
         self.found.step = max(1, round(0.05 * start))
         candidate = self._bracket(start)
         if not self.lab.stop():
-            self._settle(candidate)
+            self._settle(self._with_margin(candidate))
         return self._interrupted() if self.lab.stop() else self.found
 
     def _interrupted(self) -> Found:
@@ -89,11 +105,11 @@ class Search:
         driver = self.lab.driver(self.ceiling)
         watch = Watch(self.lab, driver, "ramp", f"AIMD, target {gains.target:.0%} of the deadline")
         self.ramp_timeline = watch.timeline
-        healthy, sick = 0, None
+        healthy, window_s = 0, max(gains.window_s, RAMP_WINDOW_PERIODS * self.lab.period_s)
         for window in range(RAMP_WINDOWS):
             room = self._seat(driver, min(int(controller.cap), self.ceiling))
             watch.cap, watch.offered = controller.cap, driver.population.refused + len(driver.population)
-            driver.run_until(driver.clock.now() + gains.window_s)
+            driver.run_until(driver.clock.now() + window_s)
             tally, _ = watch.close_window(window / (window + 5))
             seated = len(driver.population)
             missed = tally.misses > 0 and limit_ms <= self.lab.deadline_ms
@@ -104,7 +120,6 @@ class Search:
             if self.lab.stop():
                 break
             if decision.action == "decrease":
-                sick = seated if sick is None else min(sick, seated)
                 surplus = seated - int(controller.cap)
                 watch.shed += max(0, surplus)
                 driver.population.close_newest(surplus)
@@ -112,8 +127,6 @@ class Search:
                 healthy = max(healthy, seated)
             if controller.decreases >= 2 or not room or seated >= self.ceiling or seated == 0:
                 break
-        if sick is not None:
-            healthy = min(healthy, max(1, sick - 1))
         return max(1, healthy)
 
     def _limit_ms(self) -> float:
@@ -168,15 +181,37 @@ class Search:
                 bad = middle
         return good
 
+    def _with_margin(self, candidate: int) -> int:
+        """A step below where latency begins to fail, since a long run there seldom passes; memory has a sharp edge."""
+        if candidate >= self.ceiling or self.found.binding in NOT_BY_CHANCE or self._grows:
+            return candidate
+        return max(1, candidate - self.found.step)
+
     def _look(self, sessions: int) -> bool:
-        """A short look at one N: promising unless it fails or shows more than one bad step."""
+        """Whether one N is promising. Where a look fails a second one decides: a busy moment is not the load.
+
+        An N that failed in both is one that was seen to fail.
+        """
+        promising, point = self._glance(sessions)
+        if point.verdict == "fail" and point.binding not in NOT_BY_CHANCE and not self.lab.stop():
+            promising, point = self._glance(sessions)
+        self._note_failure(point)
+        return promising
+
+    def _glance(self, sessions: int) -> tuple[bool, Point]:
+        """A short look, and whether it neither failed nor shows more than one bad step."""
         if self._grows:
-            plan = PointPlan(sessions, "screen", ages="end", length_s=self._last_s(LOOK_STEPS))
+            plan = PointPlan(sessions, "screen", ages="end", length_s=self._last_s(LOOK_STEPS), look=True)
         else:
-            plan = PointPlan(sessions, "screen", max_steps=LOOK_STEPS)
+            plan = PointPlan(sessions, "screen", max_steps=LOOK_STEPS, look=True)
         run = PointRun(self.lab, plan)
         point = run.run(into=self.points)
-        return point.verdict != "fail" and run.bad_steps <= LOOK_BAD
+        return point.verdict != "fail" and run.bad_steps <= LOOK_BAD, point
+
+    def _note_failure(self, point: Point) -> None:
+        found = self.found
+        if point.verdict == "fail" and point.sessions < (found.first_failing or self.lab.max_sessions + 1):
+            found.first_failing, found.binding = point.sessions, point.binding
 
     # -- what is so ---------------------------------------------------------------------------------------------
 
@@ -191,13 +226,15 @@ class Search:
             if point.verdict == "pass":
                 found.safe = candidate
                 break
-            if point.verdict == "fail":
-                found.first_failing, found.binding = candidate, point.binding
-            else:
+            self._note_failure(point)
+            if point.verdict != "fail":
                 found.undecided = point.reason
+                self._lean_to_deadline(point)
             if candidate == 1:
                 break
             candidate, stride = max(1, candidate - stride), 2 * stride
+            if point.verdict != "fail":  # a few late steps: what holds is not far
+                stride = max(1, min(stride, candidate // 5))
         if found.safe is None:
             return
         found.undecided = None
@@ -210,6 +247,13 @@ class Search:
         A growing cache is met in the last stretch of every session's life, where its step is dearest. A bounded one
         is met at every age, and then once more with everybody old.
         """
+        began_s = time.perf_counter()
+        try:
+            return self._judged(sessions, role)
+        finally:
+            self._confirmation_s = time.perf_counter() - began_s
+
+    def _judged(self, sessions: int, role: str) -> Point:
         length_s = self.lab.session_length_s
         if self._soak:
             return self._run(PointPlan(sessions, "soak", ages="start", length_s=length_s, settle_early=False))
@@ -237,7 +281,9 @@ class Search:
         found = self.found
         assert found.safe is not None
         while not self.lab.stop():
-            if found.first_failing is not None and found.first_failing - found.safe <= found.step:
+            if found.first_failing is not None and (
+                found.first_failing - found.safe <= found.step or self._out_of_time()
+            ):
                 return
             following = found.safe + found.step
             if found.first_failing is not None:  # the candidate fell far: halve what lies between
@@ -250,14 +296,25 @@ class Search:
                 return
             point = self._confirm(following, role="next")
             if point.verdict == "fail":
-                found.first_failing, found.binding = following, point.binding
+                self._note_failure(point)
             elif point.verdict == "inconclusive":
+                self._lean_to_deadline(point)
                 found.step *= 2
                 if found.step > 4 * max(1, round(0.05 * found.safe)):
                     found.undecided = f"{following} sessions neither hold nor fail: {point.reason}"
                     return
             else:
                 found.safe = following
+
+    def _lean_to_deadline(self, point: Point) -> None:
+        """Late steps that are too few to refute still say what comes before a failure further up."""
+        if point.missed_steps:
+            self.found.binding = "deadline"
+
+    def _out_of_time(self) -> bool:
+        """Whether one more confirmation would take the search past its budget; a safe and a failing N are known."""
+        budget_s = self._budget_s or max(AUTO_BUDGET_S, AUTO_CONFIRMATIONS * self._confirmation_s)
+        return time.perf_counter() - self.lab.began_s + self._confirmation_s > budget_s
 
     def _show_memory_fails(self, sessions: int) -> None:
         """One session more than memory holds, lived through to the session length."""

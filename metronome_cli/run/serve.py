@@ -28,7 +28,9 @@ from metronome_cli.audio.resample import resample
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import Audio, FrameOutcome, SlotRefused
 from metronome_cli.errors import UsageError
+from metronome_cli.run.in_process import load_model
 from metronome_cli.run.lab import prime
+from metronome_cli.run.observer import Observers
 from metronome_cli.run.serve_metrics import metrics_text, now
 from metronome_cli.run.serve_room import EngineRoom, Seat
 from metronome_cli.run.stop import Stop
@@ -61,10 +63,10 @@ class ServePlan:
 
 def run_serve(plan: ServePlan, stop: Stop, announce: Callable[[str], None]) -> None:
     """Serve until stopped or until the time is over. Raises UsageError, EngineError."""
-    from metronome_cli.targets.inprocess import InProcessModel
-
     host_codec(plan.protocol)
-    model = InProcessModel.load(plan.profile, device=plan.device, seed=plan.seed, weights=plan.weights)
+    model = load_model(
+        plan.profile, device=plan.device, seed=plan.seed, weights=plan.weights, observer=Observers()
+    )
     target = model.fresh_target(plan.profile, plan.seats)
     prime(target, plan.profile)
     asyncio.run(ReferenceServer(plan, target).run(stop, announce))

@@ -2,7 +2,7 @@
 
 from metronome_cli.control.aimd import Aimd, AimdGains
 
-GAINS = AimdGains(target=0.7, increase=4, decrease=0.8, start=4)
+GAINS = AimdGains(target=0.7, increase=4, decrease=0.8, start=4, slow_start=1.0)
 
 
 def settle(latency_of, windows=300):

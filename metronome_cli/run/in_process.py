@@ -1,0 +1,68 @@
+"""Loading a model into this process for a run: threads prepared before torch is loaded, and fitted to its step after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.engine.types import FrameInput, SlotRefused
+from metronome_cli.run.observer import Observer
+from metronome_cli.run.threads import fit, prepare
+
+if TYPE_CHECKING:
+    from metronome_cli.targets.inprocess import InProcessModel, InProcessTarget
+
+TRIAL_SESSIONS = 16
+
+
+def load_model(
+    profile: Profile, *, device: str, seed: int, weights: Path | None, observer: Observer
+) -> InProcessModel:
+    """The model, with as many threads as its step is fastest with. Raises UsageError, EngineError."""
+    prepare()
+    from metronome_cli.targets.inprocess import InProcessModel
+
+    model = InProcessModel.load(profile, device=device, seed=seed, weights=weights)
+    if profile.pool is not None and model.placement[0].type == "cpu":
+        _fit_threads(model, profile, observer)
+    return model
+
+
+def _fit_threads(model: InProcessModel, profile: Profile, observer: Observer) -> None:
+    target = model.fresh_target(profile, TRIAL_SESSIONS)
+    step = _trial_step(target, profile)
+    trial = fit(step) if step is not None else None
+    if trial is not None:
+        observer.event("threads", {"chosen": trial.chosen, "step_s": trial.seconds})
+
+
+def _trial_step(target: InProcessTarget, profile: Profile) -> Callable[[], object] | None:
+    """One frame of silence for a handful of new sessions; None where nobody can be seated."""
+    slots = _seat(target)
+    if not slots:
+        return None
+    silence = np.zeros(profile.frame.samples, dtype=np.float32)
+
+    def step() -> None:
+        frames = [FrameInput(slot, silence, profile.tokens.out.speaking) for slot in slots]
+        for outcome in target.step(frames).outcomes:
+            if outcome.ended is not None:
+                slots.remove(outcome.slot)
+        if not slots:
+            slots.extend(_seat(target))
+
+    return step
+
+
+def _seat(target: InProcessTarget) -> list[int]:
+    slots: list[int] = []
+    try:
+        while len(slots) < TRIAL_SESSIONS:
+            slots.append(target.open())
+    except SlotRefused:
+        pass
+    return slots
