@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-LOAD, CACHE, SEARCH, SERVER, OUTPUT = "Load", "Cache", "Search", "Server", "Output"
+from metronome_cli.cli import options
 
 EPILOG = """Examples:
 
@@ -26,146 +23,41 @@ EPILOG = """Examples:
 
 
 def capacity(
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", "-p", help="Profile by name, or a YAML file.", rich_help_panel=LOAD),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Any decoder in a profile's place: a directory, a .gguf file, a cached name.",
-            rich_help_panel=LOAD,
-        ),
-    ] = None,
-    audio: Annotated[
-        list[Path] | None,
-        typer.Option(help="Recording, or directory of recordings; repeatable.", rich_help_panel=LOAD),
-    ] = None,
-    session_length: Annotated[
-        str | None, typer.Option(help="How long each session must hold, such as 10m.", rich_help_panel=LOAD)
-    ] = None,
-    clock: Annotated[
-        str | None, typer.Option(help="real waits; virtual jumps over idle time.", rich_help_panel=LOAD)
-    ] = None,
-    batching: Annotated[
-        str | None,
-        typer.Option(help="continuous: step when a frame is due; tick: once a period.", rich_help_panel=LOAD),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of load and weights.", rich_help_panel=LOAD)] = None,
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=LOAD)
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="random, or a checkpoint directory.", rich_help_panel=LOAD)
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="unbounded, 'window(W, S)', 'ring(W)' or 'recycle(W)', in tokens.", rich_help_panel=CACHE
-        ),
-    ] = None,
-    sink_positions: Annotated[
-        str | None,
-        typer.Option(help="rolling or absolute.", rich_help_panel=CACHE),
-    ] = None,
-    exhaustion: Annotated[
-        str | None,
-        typer.Option(help="When no block is free: stall, preempt or refuse.", rich_help_panel=CACHE),
-    ] = None,
-    pool: Annotated[
-        str | None, typer.Option(help="KV pool budget, such as 2GiB.", rich_help_panel=CACHE)
-    ] = None,
-    slo: Annotated[
-        list[str] | None,
-        typer.Option(help="Objective such as 'p99<80ms' or 'empty<1%'; repeatable.", rich_help_panel=SEARCH),
-    ] = None,
-    sessions: Annotated[
-        int | None,
-        typer.Option(min=1, help="Judge this many sessions and nothing else.", rich_help_panel=SEARCH),
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="ramp (AIMD first) or bisect.", rich_help_panel=SEARCH)
-    ] = None,
-    soak: Annotated[
-        bool, typer.Option("--soak", help="Live through the whole session length.", rich_help_panel=SEARCH)
-    ] = False,
-    max_sessions: Annotated[
-        int | None, typer.Option(min=1, help="Never try more sessions than this.", rich_help_panel=SEARCH)
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="How long to go on narrowing the answer; a minute or four confirmations unless given.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    compare_policies: Annotated[
-        bool,
-        typer.Option(
-            "--compare-policies",
-            help="Same controller on windowed, unbounded and guarded caches.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = False,
-    guard: Annotated[
-        str | None,
-        typer.Option(help="memory: admit by forecast occupancy; that arm only.", rich_help_panel=SEARCH),
-    ] = None,
-    offered: Annotated[
-        int | None, typer.Option(min=1, help="Callers offered to each arm.", rich_help_panel=SEARCH)
-    ] = None,
-    arrival_rate: Annotated[
-        str | None, typer.Option(help="How fast they come, such as 8/s.", rich_help_panel=SEARCH)
-    ] = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Run --sessions this many times: how often does it collapse?", rich_help_panel=SEARCH
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file of settings.", rich_help_panel=OUTPUT)
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The report, and nothing else, on stdout.", rich_help_panel=OUTPUT)
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Directory for report.json, report.html and events.jsonl.", rich_help_panel=OUTPUT),
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a self-contained HTML report.", rich_help_panel=OUTPUT)
-    ] = None,
-    junit: Annotated[
-        Path | None, typer.Option(help="Write JUnit XML, one case an objective.", rich_help_panel=OUTPUT)
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help="Drive a running server instead: ws://HOST:PORT.", rich_help_panel=SERVER),
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            help="auto, moshi, moshi-server, realtime, unmute or vllm-realtime.", rich_help_panel=SERVER
-        ),
-    ] = None,
-    scrape: Annotated[
-        str | None,
-        typer.Option(help="The server's metrics: http://HOST:PORT/metrics.", rich_help_panel=SERVER),
-    ] = None,
-    prometheus: Annotated[
-        str | None,
-        typer.Option(
-            help="Serve the run's series while it runs: :9464 or HOST:PORT.", rich_help_panel=OUTPUT
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="The plan, its duration and memory; nothing runs.", rich_help_panel=OUTPUT
-        ),
-    ] = False,
-    ui: Annotated[str | None, typer.Option(help="auto, live, plain or none.", rich_help_panel=OUTPUT)] = None,
+    profile: options.Profile = None,
+    model: options.Model = None,
+    audio: options.Audio = None,
+    session_length: options.SessionLength = None,
+    clock: options.Clock = None,
+    batching: options.Batching = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
+    weights: options.Weights = None,
+    policy: options.Policy = None,
+    sink_positions: options.SinkPositions = None,
+    exhaustion: options.Exhaustion = None,
+    pool: options.Pool = None,
+    slo: options.Slo = None,
+    sessions: options.Sessions = None,
+    method: options.Method = None,
+    soak: options.Soak = False,
+    max_sessions: options.MaxSessions = None,
+    budget: options.Budget = None,
+    compare_policies: options.ComparePolicies = False,
+    guard: options.Guard = None,
+    offered: options.Offered = None,
+    arrival_rate: options.ArrivalRate = None,
+    trials: options.Trials = None,
+    target: options.Target = None,
+    protocol: options.Protocol = None,
+    scrape: options.Scrape = None,
+    config: options.Config = None,
+    json_: options.Json = False,
+    output: options.Output = None,
+    html: options.Html = None,
+    junit: options.Junit = None,
+    prometheus: options.Prometheus = None,
+    dry_run: options.DryRun = False,
+    ui: options.Ui = None,
 ) -> None:
     """How many live sessions hold every objective, for how long, and what binds."""
     from metronome_cli.cli.conduct import conduct

@@ -34,12 +34,14 @@ def compare(
     new: Annotated[Path, typer.Argument(help="Report or directory that is judged.")],
     fail: Annotated[
         list[str] | None,
-        typer.Option(help="Fail at this change for the worse, METRIC:CHANGE; repeatable."),
+        typer.Option(help="Fail at this change for the worse, METRIC:CHANGE; repeatable.", metavar="GATE"),
     ] = None,
     allow_mismatch: Annotated[
         bool, typer.Option("--allow-mismatch", help="Compare other machines, profiles or settings too.")
     ] = False,
-    format_: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TEXT,
+    format_: Annotated[
+        Format, typer.Option("--format", help="How to print it: text, markdown or json.", metavar="WORD")
+    ] = Format.TEXT,
 ) -> None:
     """What changed between two runs, and whether it is worse than allowed."""
     from metronome_cli.cli.console import write

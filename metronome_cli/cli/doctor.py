@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from metronome_cli.cli import options
 
 EPILOG = """Examples:
 
@@ -15,7 +13,7 @@ EPILOG = """Examples:
 
 
 def doctor(
-    json_: Annotated[bool, typer.Option("--json", help="JSON, and nothing else, on stdout.")] = False,
+    json_: options.PlainJson = False,
 ) -> int:
     """What this machine can do, what is missing, and what would spoil a measurement now."""
     import json

@@ -22,9 +22,12 @@ def init(
         Path, typer.Argument(metavar="DIR_OR_CONFIG", help="A checkpoint directory, or its config.json.")
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; NAME.yaml here; - prints.")
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; NAME.yaml here; - prints.", metavar="FILE"),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the profile; the model's otherwise.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the profile; the model's otherwise.", metavar="NAME")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """A commented profile of your model, from its config.json."""

@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
-LOAD, MEMORY, TRACE, SERVER, FLEET, OUTPUT = "Load", "Memory", "Trace", "Server", "Fleet", "Output"
+from metronome_cli.cli import options as shared
+from metronome_cli.cli.options import LOAD, MEMORY, SERVER
+
+TRACE, FLEET = "Trace", "Fleet"
 
 EPILOG = """Examples:
 
@@ -27,150 +30,161 @@ EPILOG = """Examples:
 
 
 def predict(
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", "-p", help="Profile by name, or a YAML file.", rich_help_panel=LOAD),
-    ] = None,
+    profile: shared.Profile = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="A config.json, or a checkpoint directory with one.", rich_help_panel=LOAD),
+        typer.Option(
+            help="A config.json, or a checkpoint directory with one.", metavar="PATH", rich_help_panel=LOAD
+        ),
     ] = None,
     sessions: Annotated[
-        int | None, typer.Option("--sessions", "-n", min=1, help="Sessions at once.", rich_help_panel=LOAD)
+        int | None,
+        shared.SettingOption("sessions", LOAD, "-n", min=1, metavar="N", help="Sessions at once."),
     ] = None,
-    session_length: Annotated[
-        str | None, typer.Option(help="How long each lasts, such as 5m.", rich_help_panel=LOAD)
-    ] = None,
-    speaking_share: Annotated[
-        str | None, typer.Option(help="Share of the time the model speaks.", rich_help_panel=LOAD)
-    ] = None,
+    session_length: shared.SessionLength = None,
+    speaking_share: shared.SpeakingShare = None,
     start_over: Annotated[
-        str | None, typer.Option(help="Starts are spread over this long.", rich_help_panel=LOAD)
+        str | None,
+        typer.Option(help="Starts are spread over this long.", metavar="TIME", rich_help_panel=LOAD),
     ] = None,
-    period: Annotated[str | None, typer.Option(help="With --model: a frame.", rich_help_panel=LOAD)] = None,
+    period: Annotated[
+        str | None, typer.Option(help="With --model: a frame.", metavar="TIME", rich_help_panel=LOAD)
+    ] = None,
     tokens_in: Annotated[
-        str | None, typer.Option(help="With --model: positions a frame brings.", rich_help_panel=LOAD)
+        str | None,
+        typer.Option(help="With --model: positions a frame brings.", metavar="N", rich_help_panel=LOAD),
     ] = None,
     tokens_out: Annotated[
         str | None,
         typer.Option(
-            help="With --model: decoded a frame, SPEAKING or SPEAKING/LISTENING.", rich_help_panel=LOAD
+            help="With --model: decoded a frame, SPEAKING or SPEAKING/LISTENING.",
+            metavar="N[/N]",
+            rich_help_panel=LOAD,
         ),
     ] = None,
     tokens_per_second: Annotated[
-        str | None, typer.Option(help="With --model: a steady load instead.", rich_help_panel=LOAD)
+        str | None,
+        typer.Option(help="With --model: a steady load instead.", metavar="N", rich_help_panel=LOAD),
     ] = None,
     turn: Annotated[
-        str | None, typer.Option(help="With --model: mean length of a turn.", rich_help_panel=LOAD)
+        str | None,
+        typer.Option(help="With --model: mean length of a turn.", metavar="TIME", rich_help_panel=LOAD),
     ] = None,
     confidence: Annotated[
-        str | None, typer.Option(help="Of the largest safe number; 95%.", rich_help_panel=LOAD)
-    ] = None,
-    policy: Annotated[
         str | None,
-        typer.Option(help="unbounded, 'window(W, S)', 'ring(W)' or 'recycle(W)'.", rich_help_panel=MEMORY),
+        typer.Option(help="Of the largest safe number; 95%.", metavar="SHARE", rich_help_panel=LOAD),
     ] = None,
-    pool: Annotated[
-        str | None, typer.Option(help="The KV pool, such as 48GiB.", rich_help_panel=MEMORY)
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="The device's memory, such as 96GiB.", rich_help_panel=MEMORY)
-    ] = None,
+    policy: shared.Policy = None,
+    pool: shared.Pool = None,
+    memory: shared.Memory = None,
     memory_share: Annotated[
-        str | None, typer.Option(help="Share of it that may be used; 90%.", rich_help_panel=MEMORY)
+        str | None,
+        typer.Option(help="Share of it that may be used; 90%.", metavar="SHARE", rich_help_panel=MEMORY),
     ] = None,
     occupied: Annotated[
-        str | None, typer.Option(help="Share of the pool taken from the start.", rich_help_panel=MEMORY)
+        str | None,
+        typer.Option(help="Share of the pool taken from the start.", metavar="SHARE", rich_help_panel=MEMORY),
     ] = None,
     seen_t_sat: Annotated[
         str | None,
-        typer.Option(help="A collapse seen elsewhere: what pool does it imply?", rich_help_panel=MEMORY),
+        typer.Option(
+            help="A collapse seen elsewhere: what pool does it imply?", metavar="TIME", rich_help_panel=MEMORY
+        ),
     ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="report.json, events.jsonl, a run's directory, CSV or JSON.", rich_help_panel=TRACE
+            help="report.json, events.jsonl, a run's directory, CSV or JSON.",
+            metavar="PATH",
+            rich_help_panel=TRACE,
         ),
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="Which run of several in it.", rich_help_panel=TRACE)
+        str | None, typer.Option(help="Which run of several in it.", metavar="NAME", rich_help_panel=TRACE)
     ] = None,
     time_column: Annotated[
-        str | None, typer.Option(help="Name of the time column.", rich_help_panel=TRACE)
+        str | None, typer.Option(help="Name of the time column.", metavar="NAME", rich_help_panel=TRACE)
     ] = None,
     occupancy_column: Annotated[
-        str | None, typer.Option(help="Name of the occupancy column.", rich_help_panel=TRACE)
+        str | None, typer.Option(help="Name of the occupancy column.", metavar="NAME", rich_help_panel=TRACE)
     ] = None,
     fit_share: Annotated[
-        str | None, typer.Option(help="Fit the first part only, such as 30%.", rich_help_panel=TRACE)
+        str | None,
+        typer.Option(help="Fit the first part only, such as 30%.", metavar="SHARE", rich_help_panel=TRACE),
     ] = None,
     fit_until: Annotated[
-        str | None, typer.Option(help="Fit up to here, such as 45s.", rich_help_panel=TRACE)
+        str | None, typer.Option(help="Fit up to here, such as 45s.", metavar="TIME", rich_help_panel=TRACE)
     ] = None,
     scrape: Annotated[
-        str | None, typer.Option(help="A server's Prometheus metrics.", rich_help_panel=SERVER)
+        str | None, typer.Option(help="A server's Prometheus metrics.", metavar="URL", rich_help_panel=SERVER)
     ] = None,
     every: Annotated[
-        str | None, typer.Option(help="Time between scrapes; 1s.", rich_help_panel=SERVER)
+        str | None, typer.Option(help="Time between scrapes; 1s.", metavar="TIME", rich_help_panel=SERVER)
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="One forecast, then leave.", rich_help_panel=SERVER)
     ] = False,
-    watch: Annotated[str | None, typer.Option(help="Leave after this long.", rich_help_panel=SERVER)] = None,
+    watch: Annotated[
+        str | None, typer.Option(help="Leave after this long.", metavar="TIME", rich_help_panel=SERVER)
+    ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="Gauge of the pool's used share, 0..1.", rich_help_panel=SERVER)
+        str | None,
+        typer.Option(help="Gauge of the pool's used share, 0..1.", metavar="NAME", rich_help_panel=SERVER),
     ] = None,
     fit_window: Annotated[
-        str | None, typer.Option(help="Fit the last so long; 5m.", rich_help_panel=SERVER)
+        str | None, typer.Option(help="Fit the last so long; 5m.", metavar="TIME", rich_help_panel=SERVER)
     ] = None,
     fail_within: Annotated[
         str | None,
-        typer.Option(help="Exit code 3 when it is full within this long.", rich_help_panel=SERVER),
+        typer.Option(
+            help="Exit code 3 when it is full within this long.", metavar="TIME", rich_help_panel=SERVER
+        ),
     ] = None,
     fleet: Annotated[
         bool, typer.Option("--fleet", help="How many GPUs for a load?", rich_help_panel=FLEET)
     ] = False,
-    arrivals: Annotated[str | None, typer.Option(help="Such as 2.5/s.", rich_help_panel=FLEET)] = None,
-    mean_call: Annotated[str | None, typer.Option(help="Such as 4m.", rich_help_panel=FLEET)] = None,
+    arrivals: Annotated[
+        str | None, typer.Option(help="Such as 2.5/s.", metavar="RATE", rich_help_panel=FLEET)
+    ] = None,
+    mean_call: Annotated[
+        str | None, typer.Option(help="Such as 4m.", metavar="TIME", rich_help_panel=FLEET)
+    ] = None,
     peak_sessions: Annotated[
-        int | None, typer.Option(min=1, help="Sessions at the peak, instead.", rich_help_panel=FLEET)
+        int | None,
+        typer.Option(min=1, help="Sessions at the peak, instead.", metavar="N", rich_help_panel=FLEET),
     ] = None,
     block: Annotated[
-        str | None, typer.Option(help="Share that may be turned away; 1%.", rich_help_panel=FLEET)
+        str | None,
+        typer.Option(help="Share that may be turned away; 1%.", metavar="SHARE", rich_help_panel=FLEET),
     ] = None,
     headroom: Annotated[
-        str | None, typer.Option(help="Share of each GPU's seats kept free.", rich_help_panel=FLEET)
+        str | None,
+        typer.Option(help="Share of each GPU's seats kept free.", metavar="SHARE", rich_help_panel=FLEET),
     ] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option(min=1, help="GPUs that fail together.", rich_help_panel=FLEET)
+        int | None, typer.Option(min=1, help="GPUs that fail together.", metavar="N", rich_help_panel=FLEET)
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option(min=1, help="Judge a fleet of this size.", rich_help_panel=FLEET)
+        int | None,
+        typer.Option(min=1, help="Judge a fleet of this size.", metavar="N", rich_help_panel=FLEET),
     ] = None,
     sessions_per_gpu: Annotated[
-        int | None, typer.Option(min=1, help="What one GPU holds.", rich_help_panel=FLEET)
+        int | None, typer.Option(min=1, help="What one GPU holds.", metavar="N", rich_help_panel=FLEET)
     ] = None,
     capacity_report: Annotated[
-        Path | None, typer.Option(help="A capacity run that says so.", rich_help_panel=FLEET)
+        Path | None, typer.Option(help="A capacity run that says so.", metavar="PATH", rich_help_panel=FLEET)
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="Cards to estimate, such as h100,l40s,rtx-4090.", rich_help_panel=FLEET),
+        typer.Option(
+            help="Cards to estimate, such as h100,l40s,rtx-4090.", metavar="CARDS", rich_help_panel=FLEET
+        ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file of settings.", rich_help_panel=OUTPUT)
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The report, and nothing else, on stdout.", rich_help_panel=OUTPUT)
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Directory for report.json and report.html.", rich_help_panel=OUTPUT),
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a self-contained HTML report.", rich_help_panel=OUTPUT)
-    ] = None,
-    ui: Annotated[str | None, typer.Option(help="auto, live, plain or none.", rich_help_panel=OUTPUT)] = None,
+    config: shared.Config = None,
+    json_: shared.Json = False,
+    output: shared.Output = None,
+    html: shared.Html = None,
+    ui: shared.Ui = None,
 ) -> None:
     """When memory runs out, how surely, and what would be safe."""
     from metronome_cli.cli.conduct import show, write_files

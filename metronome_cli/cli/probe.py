@@ -8,9 +8,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from metronome_cli.cli import options
+from metronome_cli.cli.completion import complete_words
+from metronome_cli.cli.options import LOAD
 from metronome_cli.run.quality_options import QualityOptions
 
-GRID, LOAD, OUTPUT, READ = "Grid", "Load", "Output", "What is read and asked"
+GRID, READ = "Grid", "What is read and asked"
 
 
 class DefaultsToLatency(TyperGroup):
@@ -41,45 +44,35 @@ def choose() -> None:
   metronome probe latency --batch 1 --batch 8 --age 1m --age 1h --policy 'window(512, 16)' --policy unbounded"""
 )
 def latency(
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", "-p", help="Profile by name, or a YAML file.", rich_help_panel=LOAD),
-    ] = None,
-    audio: Annotated[
-        list[Path] | None,
-        typer.Option(help="Recording, or directory of recordings; repeatable.", rich_help_panel=LOAD),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of load and weights.", rich_help_panel=LOAD)] = None,
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=LOAD)
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="random, or a checkpoint directory.", rich_help_panel=LOAD)
-    ] = None,
+    profile: options.Profile = None,
+    audio: options.Audio = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
+    weights: options.Weights = None,
     batch: Annotated[
-        list[int] | None, typer.Option(min=1, help="Frames in one step; repeatable.", rich_help_panel=GRID)
+        list[int] | None,
+        typer.Option(min=1, help="Frames in one step; repeatable.", metavar="N", rich_help_panel=GRID),
     ] = None,
     age: Annotated[
-        list[str] | None, typer.Option(help="Session age, such as 1h; repeatable.", rich_help_panel=GRID)
+        list[str] | None,
+        typer.Option(help="Session age, such as 1h; repeatable.", metavar="TIME", rich_help_panel=GRID),
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="Policy; repeatable. Left out: the profile's and unbounded.", rich_help_panel=GRID),
+        typer.Option(
+            help="Policy; repeatable. Left out: the profile's and unbounded.",
+            metavar="POLICY",
+            rich_help_panel=GRID,
+        ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=4, help="Timed steps a point.", rich_help_panel=GRID)] = 15,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file of settings.", rich_help_panel=OUTPUT)
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The report, and nothing else, on stdout.", rich_help_panel=OUTPUT)
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option(help="Directory for the report and its events.", rich_help_panel=OUTPUT)
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a self-contained HTML report.", rich_help_panel=OUTPUT)
-    ] = None,
-    ui: Annotated[str | None, typer.Option(help="auto, live, plain or none.", rich_help_panel=OUTPUT)] = None,
+    steps: Annotated[
+        int, typer.Option(min=4, help="Timed steps a point.", metavar="N", rich_help_panel=GRID)
+    ] = 15,
+    config: options.Config = None,
+    json_: options.Json = False,
+    output: options.Output = None,
+    html: options.Html = None,
+    ui: options.Ui = None,
 ) -> None:
     """What one frame step costs by batch size, session age and policy, and what limits it."""
     from metronome_cli.cli.conduct import conduct
@@ -118,78 +111,100 @@ def latency(
 def quality(
     model: Annotated[
         str | None,
-        typer.Option(
+        options.SettingOption(
+            "model",
+            LOAD,
+            metavar="MODEL",
             help="A decoder: a directory, a .gguf file, a name in the local cache, or smollm2.",
-            rich_help_panel=LOAD,
         ),
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(
-            "--profile", "-p", help="A speech model's profile, with --weights.", rich_help_panel=LOAD
+        options.SettingOption(
+            "profile", LOAD, "-p", metavar="NAME", help="A speech model's profile, with --weights."
         ),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="The checkpoint's directory; random is refused.", rich_help_panel=LOAD)
+        str | None,
+        options.SettingOption(
+            "weights", LOAD, metavar="DIR", help="The checkpoint's directory; random is refused."
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of free decoding.", rich_help_panel=LOAD)] = None,
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=LOAD)
-    ] = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
     window: Annotated[
-        list[int] | None, typer.Option(min=8, help="W in tokens; repeatable.", rich_help_panel=GRID)
+        list[int] | None,
+        typer.Option(min=8, help="W in tokens; repeatable.", metavar="W", rich_help_panel=GRID),
     ] = None,
     sinks: Annotated[
         list[int] | None,
-        typer.Option(min=0, help="S in tokens; repeatable; 0 is always among them.", rich_help_panel=GRID),
+        typer.Option(
+            min=0, help="S in tokens; repeatable; 0 is always among them.", metavar="S", rich_help_panel=GRID
+        ),
     ] = None,
     sink_positions: Annotated[
-        str | None, typer.Option(help="rolling, absolute, or both (left out).", rich_help_panel=GRID)
+        str | None,
+        options.SettingOption(
+            "sink_positions",
+            GRID,
+            metavar="WORD",
+            help="rolling, absolute, or both (left out).",
+            autocompletion=complete_words("rolling", "absolute", "both"),
+        ),
     ] = None,
     margin: Annotated[
         float,
         typer.Option(
-            min=0.001, max=1.0, help="Loss of perplexity that counts as none.", rich_help_panel=GRID
+            min=0.001,
+            max=1.0,
+            help="Loss of perplexity that counts as none.",
+            metavar="SHARE",
+            rich_help_panel=GRID,
         ),
     ] = 0.05,
     text: Annotated[
-        Path | None, typer.Option(help="A long text to read as one stream.", rich_help_panel=READ)
+        Path | None,
+        typer.Option(help="A long text to read as one stream.", metavar="FILE", rich_help_panel=READ),
     ] = None,
-    stream: Annotated[int, typer.Option(min=0, help="Tokens of it; 0 is all.", rich_help_panel=READ)] = 0,
+    stream: Annotated[
+        int, typer.Option(min=0, help="Tokens of it; 0 is all.", metavar="N", rich_help_panel=READ)
+    ] = 0,
     stretch: Annotated[
-        int, typer.Option(min=0, help="Tokens of an age's stretch; 0 picks.", rich_help_panel=READ)
+        int,
+        typer.Option(min=0, help="Tokens of an age's stretch; 0 picks.", metavar="N", rich_help_panel=READ),
     ] = 0,
     questions: Annotated[
-        Path | None, typer.Option(help="JSON file of questions.", rich_help_panel=READ)
+        Path | None, typer.Option(help="JSON file of questions.", metavar="FILE", rich_help_panel=READ)
     ] = None,
     turns: Annotated[
-        int, typer.Option(min=0, help="Questions a session; 0 asks none.", rich_help_panel=READ)
+        int, typer.Option(min=0, help="Questions a session; 0 asks none.", metavar="N", rich_help_panel=READ)
     ] = 8,
-    sessions: Annotated[int, typer.Option(min=1, help="Sessions side by side.", rich_help_panel=READ)] = 4,
+    sessions: Annotated[
+        int, typer.Option(min=1, help="Sessions side by side.", metavar="N", rich_help_panel=READ)
+    ] = 4,
     spoken: Annotated[
-        int, typer.Option(min=0, help="Tokens of free decoding; 0 leaves it out.", rich_help_panel=READ)
+        int,
+        typer.Option(
+            min=0, help="Tokens of free decoding; 0 leaves it out.", metavar="N", rich_help_panel=READ
+        ),
     ] = 512,
     audio: Annotated[
         list[Path] | None,
-        typer.Option(help="Spoken questions: files or directories; repeatable.", rich_help_panel=READ),
+        options.SettingOption(
+            "audio", READ, metavar="PATH", help="Spoken questions: files or directories; repeatable."
+        ),
     ] = None,
     transcripts: Annotated[
         Path | None,
-        typer.Option(help="JSON file: what each recording asks and its answer.", rich_help_panel=READ),
+        typer.Option(
+            help="JSON file: what each recording asks and its answer.", metavar="FILE", rich_help_panel=READ
+        ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file of settings.", rich_help_panel=OUTPUT)
-    ] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="The report, and nothing else, on stdout.", rich_help_panel=OUTPUT)
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option(help="Directory for the report and its events.", rich_help_panel=OUTPUT)
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a self-contained HTML report.", rich_help_panel=OUTPUT)
-    ] = None,
-    ui: Annotated[str | None, typer.Option(help="auto, live, plain or none.", rich_help_panel=OUTPUT)] = None,
+    config: options.Config = None,
+    json_: options.Json = False,
+    output: options.Output = None,
+    html: options.Html = None,
+    ui: options.Ui = None,
 ) -> None:
     """What the bound does to quality: the smallest (W, S) that cannot be told from unbounded. Real weights only."""
     from metronome_cli.cli.conduct import conduct

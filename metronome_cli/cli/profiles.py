@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from metronome_cli.cli import options
+from metronome_cli.cli.completion import complete_profile
+
 EPILOG = """Examples:
 
   metronome profiles list
@@ -15,7 +18,6 @@ EPILOG = """Examples:
 
   metronome profiles check mine.yaml
 """
-Json = Annotated[bool, typer.Option("--json", help="JSON, and nothing else, on stdout.")]
 
 profiles = typer.Typer(
     no_args_is_help=False,
@@ -25,7 +27,7 @@ profiles = typer.Typer(
 
 
 @profiles.command("list")
-def list_(json_: Json = False) -> None:
+def list_(json_: options.PlainJson = False) -> None:
     """All shipped profiles, one a line."""
     from metronome_cli.cli.console import write
     from metronome_cli.config.loading import list_profiles
@@ -40,15 +42,23 @@ def list_(json_: Json = False) -> None:
     epilog="Example: metronome profiles show qwen3-omni-30b --memory 96GiB --session-length 10m"
 )
 def show(
-    name: Annotated[str, typer.Argument(help="Profile by name, or a YAML file.")],
+    name: Annotated[
+        str, typer.Argument(help="Profile by name, or a YAML file.", autocompletion=complete_profile)
+    ],
     memory: Annotated[
-        str | None, typer.Option(help="Memory of the device, such as 96GiB: how many sessions fit?")
+        str | None,
+        typer.Option(help="Memory of the device, such as 96GiB: how many sessions fit?", metavar="SIZE"),
     ] = None,
     session_length: Annotated[
-        str | None, typer.Option(help="How old the sessions get, such as 10m; the profile's own otherwise.")
+        str | None,
+        typer.Option(
+            help="How old the sessions get, such as 10m; the profile's own otherwise.", metavar="TIME"
+        ),
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Another policy, such as 'window(1024, 16)'.")] = None,
-    json_: Json = False,
+    policy: Annotated[
+        str | None, typer.Option(help="Another policy, such as 'window(1024, 16)'.", metavar="POLICY")
+    ] = None,
+    json_: options.PlainJson = False,
 ) -> None:
     """Shape, growth, limits, memory and sources of one profile."""
     from metronome_cli.cli.console import write
@@ -70,7 +80,7 @@ def show(
 @profiles.command(epilog="Example: metronome profiles check mine.yaml")
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files.")],
-    json_: Json = False,
+    json_: options.PlainJson = False,
 ) -> int:
     """Whether files are valid profiles; every mistake with its key, and what is allowed."""
     from metronome_cli.cli.console import tell_error, write

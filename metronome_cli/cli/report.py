@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from metronome_cli.cli import options
+
 if TYPE_CHECKING:
     from metronome_cli.report.model import Report
 
@@ -29,9 +31,9 @@ def report(
     from_events: Annotated[
         bool, typer.Option("--from-events", help="Rebuild it even where there is a report.json.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="The report, and nothing else, on stdout.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML, one case an objective.")] = None,
+    json_: options.ReportJson = False,
+    html: options.ReportHtml = None,
+    junit: options.ReportJunit = None,
     save: Annotated[
         bool, typer.Option("--save", help="Write report.json and report.html into the run's directory.")
     ] = False,

@@ -6,6 +6,10 @@ from typing import Annotated
 
 import typer
 
+from metronome_cli.cli import options
+from metronome_cli.cli.completion import complete_words
+from metronome_cli.cli.options import SERVER
+
 EPILOG = """Examples:
 
   metronome serve --protocol moshi --port 8998                   until Ctrl-C
@@ -17,25 +21,50 @@ EPILOG = """Examples:
 
 
 def serve(
-    protocol: Annotated[str, typer.Option(help="moshi, moshi-server, realtime or vllm-realtime.")] = "moshi",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8998,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="Profile by name, or a YAML file.")
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="moshi, moshi-server, realtime or vllm-realtime.",
+            rich_help_panel=SERVER,
+            metavar="WORD",
+            autocompletion=complete_words("moshi", "moshi-server", "realtime", "vllm-realtime"),
+        ),
+    ] = "moshi",
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="0 takes any free one.", rich_help_panel=SERVER, metavar="N"),
+    ] = 8998,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on.", rich_help_panel=SERVER, metavar="HOST")
+    ] = "127.0.0.1",
+    sessions: Annotated[
+        int | None,
+        options.SettingOption(
+            "sessions", SERVER, min=1, metavar="N", help="Seats; more callers are turned away."
+        ),
     ] = None,
-    sessions: Annotated[int | None, typer.Option(min=1, help="Seats; more callers are turned away.")] = None,
-    for_: Annotated[str | None, typer.Option("--for", help="Stop after this long, such as 60s.")] = None,
+    for_: Annotated[
+        str | None,
+        typer.Option(
+            "--for", help="Stop after this long, such as 60s.", rich_help_panel=SERVER, metavar="TIME"
+        ),
+    ] = None,
     when_full: Annotated[
-        str, typer.Option(help="refuse: say so; queue: let callers wait silently.")
+        str,
+        typer.Option(
+            help="refuse: say so; queue: let callers wait silently.",
+            rich_help_panel=SERVER,
+            metavar="WORD",
+            autocompletion=complete_words("refuse", "queue"),
+        ),
     ] = "refuse",
-    policy: Annotated[str | None, typer.Option(help="Which cache blocks stay.")] = None,
-    exhaustion: Annotated[
-        str | None, typer.Option(help="When no block is free: stall, preempt or refuse.")
-    ] = None,
-    pool: Annotated[str | None, typer.Option(help="KV pool budget, such as 2GiB.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of weights and turns.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
-    weights: Annotated[str | None, typer.Option(help="random, or a checkpoint directory.")] = None,
+    profile: options.Profile = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
+    weights: options.Weights = None,
+    policy: options.Policy = None,
+    exhaustion: options.Exhaustion = None,
+    pool: options.Pool = None,
 ) -> None:
     """Speak a real protocol on top of the built-in engine; the pool's metrics are at /metrics."""
     from pathlib import Path

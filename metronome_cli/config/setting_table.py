@@ -1,7 +1,7 @@
 """The one table of settings: key, how a value is read, what it means, default, the profile's word for it.
 
 The keys of a settings file, the variables (METRONOME_ and the key in capitals) and the flags (-- and the key
-with dashes) are made from it, and docs/environment.md lists it.
+with dashes) are made from it; `--help`, docs/environment.md and docs/commands.md show its texts.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ class Setting:
         return "--" + self.key.replace("_", "-")
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The words it may be; empty where it is not one of a few."""
+        return self.read.words if isinstance(self.read, values.Choice) else ()
+
+    @property
     def variable(self) -> str:
         return PREFIX + self.key.upper()
 
@@ -41,75 +46,128 @@ class Setting:
 SETTINGS: dict[str, Setting] = {
     row.key: row
     for row in (
-        Setting("profile", values.text, "profile by name, or a YAML file", "default"),
-        Setting("model", values.text, "any decoder: a directory, a .gguf file, a name in the local cache"),
-        Setting("audio", values.several(values.path, os.pathsep), "recordings or directories of them", ()),
-        Setting("weights", values.text, "random, or a checkpoint directory", "random"),
-        Setting("device", values.text, "auto, cpu, cuda or cuda:N", "auto"),
-        Setting("seed", values.whole(), "seed of load and weights", 0),
+        Setting("profile", values.text, "Profile by name, or a YAML file.", "default"),
+        Setting(
+            "model",
+            values.text,
+            "Any decoder in a profile's place: a directory, a .gguf file, a cached name.",
+        ),
+        Setting(
+            "audio",
+            values.several(values.path, os.pathsep),
+            "Recording, or directory of recordings; repeatable.",
+            (),
+        ),
+        Setting("weights", values.text, "random, or a checkpoint directory.", "random"),
+        Setting("device", values.text, "auto, cpu, cuda or cuda:N.", "auto"),
+        Setting("seed", values.whole(), "Seed of load and weights.", 0),
         Setting(
             "clock",
             values.choice("real", "virtual"),
-            "real waits; virtual jumps over idle time",
+            "real waits; virtual jumps over idle time.",
             "real",
             "clock",
         ),
-        Setting("batching", values.choice("continuous", "tick"), "when a step starts", "continuous"),
-        Setting("session_length", values.duration, "how long each session must hold", None, "session_length"),
         Setting(
-            "speaking_share", values.fraction, "share of time the model speaks", None, "turns.speaking_share"
+            "batching",
+            values.choice("continuous", "tick"),
+            "continuous: step when a frame is due; tick: once a period.",
+            "continuous",
         ),
-        Setting("policy", values.policy, "which cache blocks stay", None, "policy"),
+        Setting(
+            "session_length",
+            values.duration,
+            "How long each session must hold, such as 10m.",
+            None,
+            "session_length",
+        ),
+        Setting(
+            "speaking_share",
+            values.fraction,
+            "Share of the time the model speaks.",
+            None,
+            "turns.speaking_share",
+        ),
+        Setting(
+            "policy",
+            values.policy,
+            "unbounded, 'window(W, S)', 'ring(W)' or 'recycle(W)', in tokens.",
+            None,
+            "policy",
+        ),
         Setting(
             "sink_positions",
             values.choice("rolling", "absolute"),
-            "how sinks are placed",
+            "How sinks are placed: rolling or absolute.",
             None,
             "sink_positions",
         ),
         Setting(
             "exhaustion",
             values.choice("stall", "preempt", "refuse"),
-            "what happens when no block is free",
+            "When no block is free: stall, preempt or refuse.",
             None,
             "exhaustion",
         ),
-        Setting("pool", values.size, "KV pool budget", None, "pool.bytes"),
-        Setting("max_batch", values.whole(1), "most frames in one step", None, "max_batch", False),
-        Setting("memory", values.size, "memory of the device, for planning"),
+        Setting("pool", values.size, "KV pool budget, such as 2GiB.", None, "pool.bytes"),
+        Setting("max_batch", values.whole(1), "Most frames in one step.", None, "max_batch", False),
+        Setting("memory", values.size, "Memory of the device, such as 96GiB, for planning."),
         Setting(
-            "slo", values.several(values.objective, ","), "objectives, such as p99<80ms", None, "objectives"
+            "slo",
+            values.several(values.objective, ","),
+            "Objective such as 'p99<80ms' or 'empty<1%'; repeatable.",
+            None,
+            "objectives",
         ),
-        Setting("sessions", values.whole(1), "judge this many sessions and nothing else"),
-        Setting("max_sessions", values.whole(1), "never try more sessions than this", 4096),
-        Setting("method", values.choice("ramp", "bisect"), "how capacity is searched", "ramp"),
-        Setting("budget", values.duration, "how long the search may go on narrowing its answer"),
-        Setting("soak", values.flag, "live through the whole session length", False),
-        Setting("compare_policies", values.flag, "the same controller on several cache policies", False),
-        Setting("guard", values.choice("memory"), "admit by forecast occupancy"),
-        Setting("offered", values.whole(1), "callers offered to each arm"),
-        Setting("arrival_rate", values.rate, "how fast callers come"),
-        Setting("trials", values.whole(1), "repeat a run under different seeds"),
-        Setting("target", values.text, "a running server to drive over websockets: ws://HOST:PORT"),
+        Setting("sessions", values.whole(1), "Judge this many sessions and nothing else."),
+        Setting("max_sessions", values.whole(1), "Never try more sessions than this.", 4096),
+        Setting(
+            "method",
+            values.choice("ramp", "bisect"),
+            "How capacity is searched: ramp (AIMD first) or bisect.",
+            "ramp",
+        ),
+        Setting(
+            "budget",
+            values.duration,
+            "How long to go on narrowing the answer; a minute or four confirmations unless given.",
+        ),
+        Setting("soak", values.flag, "Live through the whole session length.", False),
+        Setting(
+            "compare_policies",
+            values.flag,
+            "Same controller on windowed, unbounded and guarded caches.",
+            False,
+        ),
+        Setting("guard", values.choice("memory"), "memory: admit by forecast occupancy; that arm only."),
+        Setting("offered", values.whole(1), "Callers offered to each arm."),
+        Setting("arrival_rate", values.rate, "How fast callers come, such as 8/s."),
+        Setting("trials", values.whole(1), "Run --sessions this many times: how often does it collapse?"),
+        Setting("target", values.text, "Drive a running server instead: ws://HOST:PORT."),
         Setting(
             "protocol",
             values.choice("auto", "moshi", "moshi-server", "realtime", "unmute", "vllm-realtime"),
-            "what the target speaks",
+            "What it speaks: auto, moshi, moshi-server, realtime, unmute or vllm-realtime.",
             "auto",
         ),
-        Setting("scrape", values.text, "the target's Prometheus metrics: http://HOST:PORT/metrics"),
-        Setting("output", values.path, "directory for the report and its events"),
-        Setting("html", values.path, "file for the HTML report"),
-        Setting("junit", values.path, "file for JUnit XML"),
-        Setting("prometheus", values.address, "serve the run's series for Prometheus: :9464 or HOST:PORT"),
-        Setting("dry_run", values.flag, "print the plan, its duration and memory, and run nothing", False),
-        Setting("json", values.flag, "the report, and nothing else, on stdout", False),
-        Setting("ui", values.choice("auto", "live", "plain", "none"), "progress view", "auto"),
+        Setting("scrape", values.text, "The server's metrics: http://HOST:PORT/metrics."),
+        Setting("output", values.path, "Directory for report.json, report.html and events.jsonl."),
+        Setting("html", values.path, "Write a self-contained HTML report."),
+        Setting("junit", values.path, "Write JUnit XML, one case an objective."),
+        Setting("prometheus", values.address, "Serve the run's series while it runs: :9464 or HOST:PORT."),
+        Setting("dry_run", values.flag, "The plan, its duration and memory; nothing runs.", False),
+        Setting("json", values.flag, "The report, and nothing else, on stdout.", False),
+        Setting(
+            "ui",
+            values.choice("auto", "live", "plain", "none"),
+            "Progress view: auto, live, plain or none.",
+            "auto",
+        ),
     )
 }
 OTHER_VARIABLES = {
-    PREFIX + "CONFIG": "settings file, as with --config",
-    PREFIX + "DEBUG": "1: show the traceback of an internal error",
-    PREFIX + "API_KEY": "key for the target server; never printed or stored",
-    PREFIX + "HEADERS": "further headers for the target server; never printed or stored",
+    PREFIX + "CONFIG": "YAML file of settings.",
+    PREFIX + "DEBUG": "1: show the traceback of an internal error.",
+    PREFIX + "API_KEY": "Key for the target server; never printed or stored.",
+    PREFIX + "HEADERS": "Further headers for the target server; never printed or stored.",
 }

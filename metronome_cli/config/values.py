@@ -7,6 +7,7 @@ allowed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,24 @@ def whole(least: int = 0) -> Reader:
     return read
 
 
-def choice(*words: str) -> Reader:
+@dataclass(frozen=True, slots=True)
+class Choice:
     """One of a few words."""
 
-    def read(given: Any) -> str:
+    words: tuple[str, ...]
+
+    def __call__(self, given: Any) -> str:
         word = str(given).strip()
-        if word not in words:
-            near = nearest(word, words)
+        if word not in self.words:
+            near = nearest(word, self.words)
             hint = f"did you mean {near}? " if near else ""
-            raise UsageError(f"{shown(given)} is not known", hint=f"{hint}one of: {', '.join(words)}")
+            raise UsageError(f"{shown(given)} is not known", hint=f"{hint}one of: {', '.join(self.words)}")
         return word
 
-    return read
+
+def choice(*words: str) -> Choice:
+    """A reader of one of these words."""
+    return Choice(words)
 
 
 def path(given: Any) -> Path:

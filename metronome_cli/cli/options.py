@@ -1,0 +1,104 @@
+"""The options that commands share, each once. Text, flag and choices come from the table of settings.
+
+A command says `clock: options.Clock = None`; None and False mean that the flag was not given.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.models import OptionInfo
+
+from metronome_cli.cli.completion import completer
+from metronome_cli.config import values
+from metronome_cli.config.setting_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
+
+LOAD, CACHE, MEMORY, SEARCH, SERVER, OUTPUT = "Load", "Cache", "Memory", "Search", "Server", "Output"
+_UNITS: dict[values.Reader, str] = {
+    values.duration: "TIME",
+    values.size: "SIZE",
+    values.fraction: "SHARE",
+    values.rate: "RATE",
+    values.address: "ADDRESS",
+    values.policy: "POLICY",
+}
+
+
+class SettingOption(OptionInfo):
+    """The flag of a setting, which a file or a variable may give as well.
+
+    `more` is Typer's, such as `min`; `help` there is for a command in which the setting means something special.
+    """
+
+    def __init__(self, key: str, panel: str | None, *short: str, **more: Any) -> None:
+        row = SETTINGS[key]
+        given: dict[str, Any] = {
+            "help": row.help,
+            "metavar": "WORD" if row.choices else _UNITS.get(row.read),
+            "autocompletion": completer(row),
+        }
+        super().__init__(default=..., param_decls=(row.flag, *short), rich_help_panel=panel, **(given | more))
+        self.row: Setting = row
+
+
+Profile = Annotated[str | None, SettingOption("profile", LOAD, "-p", metavar="NAME")]
+Model = Annotated[str | None, SettingOption("model", LOAD, metavar="MODEL")]
+Audio = Annotated[list[Path] | None, SettingOption("audio", LOAD, metavar="PATH")]
+SessionLength = Annotated[str | None, SettingOption("session_length", LOAD)]
+SpeakingShare = Annotated[str | None, SettingOption("speaking_share", LOAD)]
+Clock = Annotated[str | None, SettingOption("clock", LOAD)]
+Batching = Annotated[str | None, SettingOption("batching", LOAD)]
+Seed = Annotated[int | None, SettingOption("seed", LOAD, metavar="N")]
+Device = Annotated[str | None, SettingOption("device", LOAD, metavar="DEVICE")]
+Weights = Annotated[str | None, SettingOption("weights", LOAD, metavar="DIR")]
+
+Policy = Annotated[str | None, SettingOption("policy", CACHE)]
+SinkPositions = Annotated[str | None, SettingOption("sink_positions", CACHE)]
+Exhaustion = Annotated[str | None, SettingOption("exhaustion", CACHE)]
+Pool = Annotated[str | None, SettingOption("pool", CACHE)]
+Memory = Annotated[str | None, SettingOption("memory", MEMORY)]
+
+Slo = Annotated[list[str] | None, SettingOption("slo", SEARCH, metavar="OBJECTIVE")]
+Sessions = Annotated[int | None, SettingOption("sessions", SEARCH, min=1, metavar="N")]
+Method = Annotated[str | None, SettingOption("method", SEARCH)]
+Soak = Annotated[bool, SettingOption("soak", SEARCH)]
+MaxSessions = Annotated[int | None, SettingOption("max_sessions", SEARCH, min=1, metavar="N")]
+Budget = Annotated[str | None, SettingOption("budget", SEARCH)]
+ComparePolicies = Annotated[bool, SettingOption("compare_policies", SEARCH)]
+Guard = Annotated[str | None, SettingOption("guard", SEARCH)]
+Offered = Annotated[int | None, SettingOption("offered", SEARCH, min=1, metavar="N")]
+ArrivalRate = Annotated[str | None, SettingOption("arrival_rate", SEARCH)]
+Trials = Annotated[int | None, SettingOption("trials", SEARCH, min=1, metavar="N")]
+
+Target = Annotated[str | None, SettingOption("target", SERVER, metavar="URL")]
+Protocol = Annotated[str | None, SettingOption("protocol", SERVER)]
+Scrape = Annotated[str | None, SettingOption("scrape", SERVER, metavar="URL")]
+
+Output = Annotated[Path | None, SettingOption("output", OUTPUT, metavar="DIR")]
+Html = Annotated[Path | None, SettingOption("html", OUTPUT, metavar="FILE")]
+Junit = Annotated[Path | None, SettingOption("junit", OUTPUT, metavar="FILE")]
+Json = Annotated[bool, SettingOption("json", OUTPUT)]
+Prometheus = Annotated[str | None, SettingOption("prometheus", OUTPUT)]
+DryRun = Annotated[bool, SettingOption("dry_run", OUTPUT)]
+Ui = Annotated[str | None, SettingOption("ui", OUTPUT)]
+Config = Annotated[
+    Path | None,
+    typer.Option(help=OTHER_VARIABLES[PREFIX + "CONFIG"], metavar="FILE", rich_help_panel=OUTPUT),
+]
+
+
+def _unbound(key: str) -> OptionInfo:
+    """The same flag where it is no setting: in commands that only read what is there."""
+    row = SETTINGS[key]
+    found: OptionInfo = typer.Option(
+        row.flag, help=row.help, metavar="FILE" if row.read is values.path else None
+    )
+    return found
+
+
+ReportJson = Annotated[bool, _unbound("json")]
+ReportHtml = Annotated[Path | None, _unbound("html")]
+ReportJunit = Annotated[Path | None, _unbound("junit")]
+PlainJson = Annotated[bool, typer.Option("--json", help="JSON, and nothing else, on stdout.")]
