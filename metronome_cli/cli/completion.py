@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable
+from typing import Any
 
 from metronome_cli.config.setting_table import Setting
 
-Completer = Callable[[str], list[str]]
+Completer = Callable[[Any, Any, str], list[str]]  # context, parameter, what was typed so far
 _WORDS: dict[str, tuple[str, ...]] = {
     "policy": ("unbounded", "window(1024,16)", "ring(3000)", "recycle(1024)"),
     "device": ("auto", "cpu", "cuda"),
@@ -24,15 +27,16 @@ def completer(row: Setting) -> Completer | None:
 
 
 def complete_words(*words: str) -> Completer:
-    """Those of `words` that go on from what was typed."""
+    """Those of `words` that go on from what was typed, quoted where bash would read signs in them."""
 
-    def complete(incomplete: str) -> list[str]:
-        return [word for word in words if word.startswith(incomplete)]
+    def complete(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
+        quote = shlex.quote if os.environ.get("_METRONOME_COMPLETE") == "complete_bash" else str
+        return [quote(word) for word in words if word.startswith(incomplete)]
 
     return complete
 
 
-def complete_profile(incomplete: str) -> list[str]:
+def complete_profile(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
     """Shipped profiles; where none fits the shell offers files."""
     from metronome_cli.config.loading import profile_names
 

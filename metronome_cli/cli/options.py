@@ -37,7 +37,7 @@ class SettingOption(OptionInfo):
         given: dict[str, Any] = {
             "help": row.help,
             "metavar": "WORD" if row.choices else _UNITS.get(row.read),
-            "autocompletion": completer(row),
+            "shell_complete": completer(row),
         }
         super().__init__(default=..., param_decls=(row.flag, *short), rich_help_panel=panel, **(given | more))
         self.row: Setting = row

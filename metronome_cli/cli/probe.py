@@ -20,9 +20,19 @@ class DefaultsToLatency(TyperGroup):
     """`metronome probe ...` means `metronome probe latency ...`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+        completing = ctx.resilient_parsing and not args
+        if not completing and (
+            not args or (args[0] not in self.commands and args[0] not in ("-h", "--help"))
+        ):
             args = ["latency", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The commands and, since its name may be left out, latency's options."""
+        found = super().shell_complete(ctx, incomplete)
+        return found + (
+            self.commands["latency"].shell_complete(ctx, incomplete) if incomplete[:1] == "-" else []
+        )
 
 
 probe = typer.Typer(
@@ -149,7 +159,7 @@ def quality(
             GRID,
             metavar="WORD",
             help="rolling, absolute, or both (left out).",
-            autocompletion=complete_words("rolling", "absolute", "both"),
+            shell_complete=complete_words("rolling", "absolute", "both"),
         ),
     ] = None,
     margin: Annotated[
