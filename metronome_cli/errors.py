@@ -19,7 +19,7 @@ Status = Literal["complete", "interrupted", "failed"]
 
 
 class ExitCode(IntEnum):
-    """Process exit codes; `docs/exit-codes.md` lists them for users."""
+    """Process exit codes; `MEANINGS` says each for users."""
 
     OK = 0
     INTERNAL = 1
@@ -28,6 +28,20 @@ class ExitCode(IntEnum):
     INCONCLUSIVE = 4
     SIGINT = 130
     SIGTERM = 143
+
+
+MEANINGS: dict[ExitCode, str] = {
+    ExitCode.OK: "Every objective held, or there was nothing to judge.",
+    ExitCode.INTERNAL: "Something broke that is not your doing: the engine under test, the program itself, or a full "
+    "disk.",
+    ExitCode.USAGE: "A flag, a profile, a settings file, a variable, an objective or a file is wrong. Nothing was "
+    "measured.",
+    ExitCode.OBJECTIVE_FAILED: "An objective was refuted, or what was asked for cannot be held.",
+    ExitCode.INCONCLUSIVE: "Neither proved nor refuted: too few samples, a run that drifted, or a load generator that "
+    "was late.",
+    ExitCode.SIGINT: "Interrupted with Ctrl-C. What was measured until then is in the report, marked as interrupted.",
+    ExitCode.SIGTERM: "Asked to end. As above.",
+}
 
 
 class MetronomeError(Exception):

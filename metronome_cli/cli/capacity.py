@@ -8,15 +8,19 @@ from metronome_cli.cli import options
 
 EPILOG = """Examples:
 
-  metronome capacity                                        the built-in model on its own speech
+  metronome capacity  # the built-in model on its own speech
 
-  metronome capacity --audio calls/ --json                  your recordings, the report on stdout
+  metronome capacity --audio calls/ --json  # your recordings, the report on stdout
 
-  metronome capacity --model ./Qwen3-4B --pool 8GiB         any decoder, a token in and a token out a frame
+  metronome capacity --model ./Qwen3-4B --pool 8GiB  # any decoder, a token in and a token out a frame
 
-  metronome capacity --policy unbounded --sessions 16 --session-length 2m --clock virtual
+  metronome capacity --policy unbounded --sessions 16 --session-length 2m --clock virtual  # a collapse
 
   metronome capacity --target ws://127.0.0.1:8998 --sessions 8 --session-length 5m
+
+  metronome capacity --compare-policies --sessions 16 --session-length 2m --clock virtual
+
+  metronome capacity --dry-run  # what it would do, how long it may take, how much memory
 
   metronome capacity --slo 'p99<60ms' --slo 'empty<1%' --output run/
 """

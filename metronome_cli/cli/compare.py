@@ -11,7 +11,7 @@ import typer
 EPILOG = """A side is a report, a run's --output directory, or a directory of several runs of the same set-up:
 repeats show the noise. A base that is not there yet is no error.
 
-Exit codes: 0 no gate was reached, 3 one was, 4 the noise or missing data left one open.
+It ends with 0 where no gate was reached, with 3 where one was, with 4 where noise or missing data left one open.
 
 Examples:
 

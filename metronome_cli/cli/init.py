@@ -9,11 +9,11 @@ import typer
 
 EPILOG = """Examples:
 
-  metronome init checkpoint/                          writes the model's name with .yaml
+  metronome init checkpoint/  # writes the model's name with .yaml
 
   metronome init config.json --output mine.yaml
 
-  metronome init checkpoint/ --output -               prints it
+  metronome init checkpoint/ --output -  # prints it
 """
 
 

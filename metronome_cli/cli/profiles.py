@@ -26,7 +26,7 @@ profiles = typer.Typer(
 )
 
 
-@profiles.command("list")
+@profiles.command("list", epilog="Examples:\n\n  metronome profiles list --json")
 def list_(json_: options.PlainJson = False) -> None:
     """All shipped profiles, one a line."""
     from metronome_cli.cli.console import write
@@ -39,7 +39,7 @@ def list_(json_: options.PlainJson = False) -> None:
 
 
 @profiles.command(
-    epilog="Example: metronome profiles show qwen3-omni-30b --memory 96GiB --session-length 10m"
+    epilog="Examples:\n\n  metronome profiles show qwen3-omni-30b --memory 96GiB --session-length 10m"
 )
 def show(
     name: Annotated[
@@ -77,7 +77,7 @@ def show(
         write(render_card(profile, card))
 
 
-@profiles.command(epilog="Example: metronome profiles check mine.yaml")
+@profiles.command(epilog="Examples:\n\n  metronome profiles check mine.yaml")
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files.")],
     json_: options.PlainJson = False,

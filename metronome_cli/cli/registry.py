@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from metronome_cli.config.validation import unknown_hint
-from metronome_cli.errors import UsageError
+from metronome_cli.errors import ExitCode, UsageError
 
 # Boxes of help need some width; below it, plain text cuts nothing short.
 _COLUMNS = shutil.get_terminal_size().columns
@@ -21,25 +21,39 @@ PLAIN_WIDTH = None if MARKUP else max(20, _COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: `attribute` of `module` is its function, or a Typer app with commands of its own."""
+    """A command: `attribute` of `module` is its function, or a Typer app with commands of its own.
+
+    `codes`: exit codes it can end with beside those of every command.
+    """
 
     module: str
     attribute: str
     help: str
+    codes: tuple[ExitCode, ...] = ()
     panel: str = "Commands"
 
+
+EVERY_COMMAND = (ExitCode.OK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.SIGINT)
+_JUDGED = (ExitCode.OBJECTIVE_FAILED, ExitCode.INCONCLUSIVE)
 
 COMMANDS: dict[str, Entry] = {
     "capacity": Entry(
         "metronome_cli.cli.capacity",
         "capacity",
         "How many live sessions hold every objective, and what binds.",
+        (*_JUDGED, ExitCode.SIGTERM),
     ),
     "probe": Entry(
-        "metronome_cli.cli.probe", "probe", "What one frame costs, and whether the bound keeps quality."
+        "metronome_cli.cli.probe",
+        "probe",
+        "What one frame costs, and whether the bound keeps quality.",
+        (*_JUDGED, ExitCode.SIGTERM),
     ),
     "predict": Entry(
-        "metronome_cli.cli.predict", "predict", "When memory runs out, how surely, and what would be safe."
+        "metronome_cli.cli.predict",
+        "predict",
+        "When memory runs out, how surely, and what would be safe.",
+        (*_JUDGED, ExitCode.SIGTERM),
     ),
     "serve": Entry(
         "metronome_cli.cli.serve", "serve", "A reference server with a real protocol, for trying clients."
@@ -51,6 +65,7 @@ COMMANDS: dict[str, Entry] = {
         "metronome_cli.cli.compare",
         "compare",
         "What changed between two runs, and whether it is too much worse.",
+        _JUDGED,
     ),
     "profiles": Entry("metronome_cli.cli.profiles", "profiles", "The models that are known, and your own."),
     "init": Entry(

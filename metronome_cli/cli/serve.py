@@ -12,9 +12,9 @@ from metronome_cli.cli.options import SERVER
 
 EPILOG = """Examples:
 
-  metronome serve --protocol moshi --port 8998                   until Ctrl-C
+  metronome serve --protocol moshi --port 8998  # until Ctrl-C
 
-  metronome serve --protocol realtime --sessions 4 --for 60s     four seats, one minute
+  metronome serve --protocol realtime --sessions 4 --for 60s  # four seats, one minute
 
   metronome capacity --target ws://127.0.0.1:8998 --scrape http://127.0.0.1:8998/metrics
 """

@@ -60,11 +60,12 @@ def _rows() -> Iterator[str]:
         key = f"`{row.profile_key}`" if row.profile_key else ""
         flag = f"`{row.flag}`" if row.on_command_line else ""
         meaning = row.help.replace("|", "\\|")
-        cells = (f"`{row.key}`", flag, f"`{row.variable}`", meaning, _default(row), key)
+        cells = (f"`{row.key}`", flag, f"`{row.variable}`", meaning, default_text(row), key)
         yield f"| {' | '.join(cells)} |\n"
 
 
-def _default(row: Setting) -> str:
+def default_text(row: Setting) -> str:
+    """A setting's default as the pages show it."""
     value: Any = row.default
     if value is None or value == ():
         return "the profile's" if row.profile_key else "none"
