@@ -10,7 +10,6 @@ the socket; the latest in a step counts.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections import Counter, deque
@@ -21,8 +20,10 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import EndReason, SlotRefused
 from metronome_cli.load.clock import RealClock
 from metronome_cli.load.loop_thread import LoopThread
+from metronome_cli.load.news import Ended, Lagged, News, Paced, Seated
 from metronome_cli.load.population import StreamSource
-from metronome_cli.load.wire import Beat, Ended, Lagged, News, Paced, Seated, WireSession
+from metronome_cli.load.wheel import Wheel
+from metronome_cli.load.wire import Beat, Hall, WireSession
 from metronome_cli.measure.histogram import LogHistogram
 from metronome_cli.measure.ledger import FrameRecord, Ledger
 from metronome_cli.targets.endpoint import Endpoint
@@ -67,13 +68,12 @@ class WirePopulation:
         self.ended: Counter[EndReason] = Counter()
         self.refused = 0
         self.loop = LoopThread()
-        self.gate = asyncio.Event()
         self.inbox: deque[News] = deque()
         self.seated: set[int] = set()
         self.clock = RealClock()
-        self._endpoint = endpoint
+        now = self.clock.now
+        self._hall = Hall(endpoint, beat_of(profile), now, self.inbox.append, Wheel(now))
         self._streams = streams
-        self._beat = beat_of(profile)
         self._sessions: dict[int, WireSession] = {}
         self._cancel: dict[int, Callable[[], None]] = {}
         self._next_index = 0
@@ -96,19 +96,20 @@ class WirePopulation:
         self._next_index += 1
         session = WireSession(
             index,
-            self._endpoint,
+            self._hall,
             self._streams.stream(index),
-            self._beat,
             phase_s=self._streams.phase_s(index),
             lifetime_s=lifetime_s,
-            now=self.clock.now,
-            tell=self.inbox.append,
         )
         self._sessions[index] = session
-        self._cancel[index] = self.loop.spawn(session.live(self.gate))
+        self._cancel[index] = self.loop.spawn(session.live())
         return session
 
     def close_newest(self, count: int, reason: EndReason = "shed") -> None:
+    def begin(self) -> None:
+        """Who is seated speaks, from now on."""
+        self.loop.post(self._hall.open.set)
+
         """Hang up the callers that came last."""
         for index in list(self._sessions)[::-1][: max(0, count)]:
             self._cancel[index]()
@@ -185,7 +186,7 @@ class PacedDriver:
 
     def begin(self) -> None:
         """Sessions speak as soon as they are seated, from now on."""
-        self.population.loop.post(self.population.gate.set)
+        self.population.begin()
 
     def run_until(self, instant_s: float) -> None:
         """Take what comes until that instant, or until nobody is left."""

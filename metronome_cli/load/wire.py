@@ -8,31 +8,35 @@
     error         the server reported an error         lost_beat  output fell behind by the profile's limit
 
 Audio is encoded ahead of its time. Send times come from the plan: the session's start, and whole pieces after it.
-Nothing reconnects.
+How late a frame went out is read after its bytes were handed to the kernel. Nothing reconnects.
+
+A session is one task, which waits for its end; frames are sent by the wheel and read by the socket, without a
+wake-up of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
-from websockets.protocol import State
+from websockets.exceptions import ConnectionClosedOK
 
 from metronome_cli.engine.types import EndReason
 from metronome_cli.load.answers import Answers
+from metronome_cli.load.line import Line, framed, leave
+from metronome_cli.load.news import Ended, Lagged, News, Paced, Seated
 from metronome_cli.load.session import Stream
-from metronome_cli.measure.ledger import FrameRecord
+from metronome_cli.load.shelf import Shelf, Talk
+from metronome_cli.load.wheel import Wheel
 from metronome_cli.targets.endpoint import Endpoint, KnockError, why_closed
 from metronome_cli.targets.protocols import events
 
 PIECE_S = 0.080  # longest piece of audio in one message
 WATCH_S = 0.25
-GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +53,17 @@ class Beat:
         return max(1, math.ceil(self.period_s / PIECE_S - 1e-9))
 
 
-@dataclass(frozen=True, slots=True)
-class Seated:
-    """The handshake is over, after `wait_s`."""
+@dataclass(slots=True)
+class Hall:
+    """What the sessions of one event loop share. `now` is the run's clock; `open` is set when audio may start."""
 
-    index: int
-    wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Paced:
-    """One frame went out, `late_s` after its planned time."""
-
-    due_s: float
-    late_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lagged:
-    """The server's own account of its backlog."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The session is over."""
-
-    index: int
-    reason: EndReason
-    detail: str
-    sent_s: float
-    heard_s: float
-
-
-News = Seated | Paced | Lagged | Ended | FrameRecord
+    endpoint: Endpoint
+    beat: Beat
+    now: Callable[[], float]
+    tell: Callable[[News], None]
+    wheel: Wheel
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    shelf: Shelf = field(default_factory=Shelf)
 
 
 class OverError(Exception):
@@ -96,34 +76,30 @@ class OverError(Exception):
 
 
 class WireSession:
-    """A caller. `now` is the run's clock, `tell` takes its news, `lifetime_s` counts from its first sample."""
+    """A caller. `lifetime_s` counts from its first sample."""
 
-    def __init__(
-        self,
-        index: int,
-        endpoint: Endpoint,
-        stream: Stream,
-        beat: Beat,
-        *,
-        phase_s: float,
-        lifetime_s: float,
-        now: Callable[[], float],
-        tell: Callable[[News], None],
-    ) -> None:
+    def __init__(self, index: int, hall: Hall, stream: Stream, *, phase_s: float, lifetime_s: float) -> None:
         self.index = index
-        self.endpoint = endpoint
-        self.answers = Answers(index, endpoint.traits, beat.period_s, beat.give_up_s)
+        self.answers = Answers(index, hall.endpoint.traits, hall.beat.period_s, hall.beat.give_up_s)
         self.next_due_s = math.inf  # planned time of the frame that is sent next
-        self._stream = stream
-        self._beat = beat
+        self._hall = hall
+        self._now = hall.now
+        self._tell = hall.tell
+        self._limits = hall.endpoint.limits
+        self._codec = hall.endpoint.codec()
+        self._talk = Talk(stream, self._codec, hall.beat.pieces, hall.shelf)
         self._phase_s = phase_s
-        self._lifetime_s = lifetime_s
-        self._now = now
-        self._tell = tell
-        self._codec = endpoint.codec()
-        self._ready = asyncio.Event()
+        self._piece_s = hall.beat.period_s / hall.beat.pieces
+        self._frames = lifetime_s / hall.beat.period_s - 1e-9
+        self._seated = asyncio.Event()
+        self._over: asyncio.Future[OverError] | None = None
+        self._line: Line | None = None
         self._started_s = 0.0
-        self._sending_since: float | None = None
+        self._piece = 0  # sent next
+        self._ahead = b""
+        self._stuck_since: float | None = None
+        self._watched_s = 0.0
+        self._second_s = 0.0
         self._messages = 0
 
     @property
@@ -131,151 +107,167 @@ class WireSession:
         """No record of a frame due before this instant is still to come."""
         return min(self.answers.oldest_due_s, self.next_due_s)
 
-    async def live(self, gate: asyncio.Event) -> None:
-        """The whole session; audio starts when the gate is open. Tells its end, whatever happens."""
+    async def live(self) -> None:
+        """The whole session. Tells its end, whatever happens."""
         reason: EndReason = "shed"
         detail = ""
         try:
-            await self._live(gate)
+            await self._live()
         except (OverError, KnockError) as over:
             reason, detail = over.reason, over.detail
         finally:
             self.next_due_s = math.inf
-            sent_s = self.answers.sent_frames * self._beat.period_s
+            sent_s = self.answers.sent_frames * self._hall.beat.period_s
             self._tell(Ended(self.index, reason, detail, sent_s, self.answers.heard_s))
 
-    async def _live(self, gate: asyncio.Event) -> None:
-        began = self._now()
-        socket = await self.endpoint.connect()
+    async def _live(self) -> None:
+        began_s = self._now()
+        self._over = asyncio.get_running_loop().create_future()
+        make = functools.partial(Line, hear=self._hear, gone=self._gone)
+        socket = await self._hall.endpoint.connect(make)
+        assert isinstance(socket, Line)
+        self._line = socket
         try:
-            parts = [self._listen(socket), self._watch(socket), self._speak(socket, gate, began)]
-            await first_to_end(parts)
+            socket.put(framed(self._codec.opening()))
+            await self._unless_over(self._seat())
+            self._tell(Seated(self.index, self._now() - began_s))
+            socket.put(framed(self._codec.started()))
+            await self._unless_over(self._hall.open.wait())
+            self._begin(self._now() + self._phase_s)
+            raise await self._over
         finally:
+            self._end("shed")
             await leave(socket)
 
-    async def _speak(self, socket: ClientConnection, gate: asyncio.Event, began_s: float) -> None:
-        for message in self._codec.opening():
-            await self._send(socket, message)
+    async def _seat(self) -> None:
         try:
-            async with asyncio.timeout(self.endpoint.limits.ready_s):
-                await self._ready.wait()
+            async with asyncio.timeout(self._limits.ready_s):
+                await self._seated.wait()
         except TimeoutError:
-            raise OverError("queued", f"no seat in {self.endpoint.limits.ready_s:g} s, and no word") from None
-        self._tell(Seated(self.index, self._now() - began_s))
-        for message in self._codec.started():
-            await self._send(socket, message)
-        await gate.wait()
-        await self._pace(socket, self._now() + self._phase_s)
-        for message in self._codec.closing():
-            await self._send(socket, message)
-        raise OverError("finished")
+            raise OverError("queued", f"no seat in {self._limits.ready_s:g} s, and no word") from None
 
-    async def _pace(self, socket: ClientConnection, start_s: float) -> None:
-        self._started_s = start_s
-        beat, pieces = self._beat, self._beat.pieces
-        frame = 0
-        while frame * beat.period_s < self._lifetime_s:
-            audio = self._stream.frame(frame)
-            self.next_due_s = start_s + (frame + 1) * beat.period_s
-            for piece in range(pieces):
-                part = audio[len(audio) * piece // pieces : len(audio) * (piece + 1) // pieces]
-                messages = self._codec.audio(part)
-                due_s = start_s + (frame + (piece + 1) / pieces) * beat.period_s
-                await asyncio.sleep(due_s - self._now())
-                late_s = self._now() - due_s
-                for message in messages:
-                    await self._send(socket, message)
-            self.answers.sent(self.next_due_s)
-            self._tell(Paced(self.next_due_s, late_s))
-            frame += 1
-
-    async def _send(self, socket: ClientConnection, message: events.Message) -> None:
-        self._sending_since = self._now()
+    async def _unless_over(self, waiting: Coroutine[Any, Any, Any]) -> None:
+        """Wait for it, unless the session's end comes first, which is raised."""
+        assert self._over is not None
+        task = asyncio.ensure_future(waiting)
         try:
-            await socket.send(message)
-        except ConnectionClosed as error:
-            raise OverError(*why_closed(error, seated=self._ready.is_set())) from None
-        self._sending_since = None
+            await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
+            if self._over.done():
+                raise self._over.result()
+            task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-    async def _listen(self, socket: ClientConnection) -> None:
-        try:
-            async for message in socket:
-                self._messages += 1
-                for event in self._codec.read(message):
-                    self._take(event)
-                if self._messages > self.endpoint.limits.messages_per_s:
-                    raise OverError("flood", f"more than {self._messages - 1} messages a second")
-            raise OverError(
-                "closed" if self._ready.is_set() else "refused",
-                events.clipped(f"closed by the server, code {socket.close_code} {socket.close_reason or ''}"),
-            )
-        except ConnectionClosed as error:
-            raise OverError(*why_closed(error, seated=self._ready.is_set())) from None
+    def _end(self, reason: EndReason, detail: str = "") -> None:
+        """The first reason counts."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(OverError(reason, detail))
 
-    def _take(self, event: events.Event) -> None:
+    @property
+    def _alive(self) -> bool:
+        return self._over is not None and not self._over.done()
+
+    # -- speaking -----------------------------------------------------------------------------------------------
+
+    def _begin(self, start_s: float) -> None:
+        self._started_s = self._watched_s = start_s
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Encode the next piece, and have it sent in its time."""
+        beat = self._hall.beat
+        frame, piece = divmod(self._piece, beat.pieces)
+        if piece == 0 and frame >= self._frames:
+            assert self._line is not None
+            self.next_due_s = math.inf
+            self._line.put(framed(self._codec.closing()))
+            self._end("finished")
+            return
+        self.next_due_s = self._started_s + (frame + 1) * beat.period_s
+        self._ahead = self._talk.piece(frame, piece)
+        self._hall.wheel.at(self._started_s + (self._piece + 1) * self._piece_s, self._send)
+
+    def _send(self) -> None:
+        line = self._line
+        if line is None or not self._alive:
+            return
+        due_s = self._started_s + (self._piece + 1) * self._piece_s
+        if line.open:
+            line.put(self._ahead)
         now = self._now()
+        self._piece += 1
+        if self._piece % self._hall.beat.pieces == 0:
+            self.answers.sent(self.next_due_s)
+            self._tell(Paced(self.next_due_s, now - due_s))
+        if now - self._watched_s >= WATCH_S:
+            self._watched_s = now
+            self._watch(line, now)
+        if self._alive:
+            self._prepare()
+
+    # -- listening ----------------------------------------------------------------------------------------------
+
+    def _hear(self, message: events.Message) -> None:
+        if not self._alive:
+            return
+        now = self._now()
+        self._messages += 1
+        if self._messages > self._limits.messages_per_s:
+            if now - self._second_s < 1.0:
+                self._end("flood", f"more than {self._limits.messages_per_s} messages a second")
+                return
+            self._second_s, self._messages = now, 0
+        for event in self._codec.read(message):
+            self._take(event, now)
+
+    def _gone(self) -> None:
+        if self._line is None or not self._alive:
+            return  # `connect` says why
+        lost = self._line.why
+        if isinstance(lost, ConnectionClosedOK):
+            code, said = self._line.close_code, self._line.close_reason or ""
+            self._end(
+                "closed" if self._seated.is_set() else "refused",
+                events.clipped(f"closed by the server, code {code} {said}"),
+            )
+        else:
+            self._end(*why_closed(lost, seated=self._seated.is_set()))
+
+    def _take(self, event: events.Event, now: float) -> None:
         if isinstance(event, events.Output):
             for record in self.answers.output(now, event.seconds):
                 self._tell(record)
         elif isinstance(event, events.Ready):
-            self._ready.set()
+            self._seated.set()
         elif isinstance(event, events.Turn):
             self.answers.turn(event.speaking)
         elif isinstance(event, events.Backlog):
             self._tell(Lagged(event.seconds))
         elif isinstance(event, events.Echo):
-            reached = self._started_s + event.pieces * self._beat.period_s / self._beat.pieces
-            self._tell(Lagged(max(0.0, now - reached)))
+            self._tell(Lagged(max(0.0, now - self._started_s - event.pieces * self._piece_s)))
         elif isinstance(event, events.Refused):
-            raise OverError("refused", event.why)
+            self._end("refused", event.why)
         elif isinstance(event, events.Failed):
-            raise OverError("error", event.why)
+            self._end("error", event.why)
         else:
-            raise OverError("garbage", event.what)
+            self._end("garbage", event.what)
 
-    async def _watch(self, socket: ClientConnection) -> None:
+    def _watch(self, line: Line, now: float) -> None:
         """Looks for what does not happen."""
-        limits, answers = self.endpoint.limits, self.answers
-        second = 0.0
-        await asyncio.sleep(WATCH_S * (self.index * GOLDEN % 1.0))  # not everybody's at the same instant
-        while True:
-            await asyncio.sleep(WATCH_S)
-            now = self._now()
-            for record in answers.expire(now):
-                self._tell(record)
-            if now - second >= 1.0:
-                second, self._messages = now, 0
-            since = self._sending_since if socket.state is State.OPEN else None  # else _listen knows why
-            if since is not None and now - since > limits.stall_s:
-                raise OverError("stalled", f"one message was not taken in {limits.stall_s:g} s")
-            quiet_s = now - max(answers.last_output_s or 0.0, self._started_s)
-            if answers.sent_frames and quiet_s > limits.idle_s:
-                raise OverError("mute", f"no output for {limits.idle_s:g} s")
-            if answers.behind_frames > self._beat.backlog_limit and quiet_s < self._beat.give_up_s:
-                raise OverError("lost_beat", f"{answers.behind_frames} frames of output behind")
-            if answers.heard_s > 4 * answers.sent_frames * self._beat.period_s + 60.0:
-                raise OverError("flood", f"{answers.heard_s:.0f} s of output to less than a quarter of input")
-
-
-async def first_to_end(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run coroutines side by side until one raises; the others are cancelled and waited for."""
-    tasks = [asyncio.ensure_future(part) for part in parts]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def leave(socket: ClientConnection) -> None:
-    """Close in good order, within a second; then by force, so that whatever waits on the socket comes back."""
-    closing = asyncio.ensure_future(socket.close())
-    try:
-        await asyncio.wait([closing], timeout=1.0)
-    finally:
-        socket.transport.abort()
-        closing.cancel()
-        await asyncio.gather(closing, return_exceptions=True)
+        limits, answers, beat = self._limits, self.answers, self._hall.beat
+        for record in answers.expire(now):
+            self._tell(record)
+        if not line.stuck:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > limits.stall_s:
+            self._end("stalled", f"nothing was taken in {limits.stall_s:g} s")
+        quiet_s = now - max(answers.last_output_s or 0.0, self._started_s)
+        if answers.sent_frames and quiet_s > limits.idle_s:
+            self._end("mute", f"no output for {limits.idle_s:g} s")
+        if answers.behind_frames > beat.backlog_limit and quiet_s < beat.give_up_s:
+            self._end("lost_beat", f"{answers.behind_frames} frames of output behind")
+        if answers.heard_s > 4 * answers.sent_frames * beat.period_s + 60.0:
+            self._end("flood", f"{answers.heard_s:.0f} s of output to less than a quarter of input")

@@ -11,6 +11,7 @@ import os
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
@@ -61,8 +62,8 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     limits: Limits = Limits()
 
-    async def connect(self) -> ClientConnection:
-        """An open socket. Raises KnockError."""
+    async def connect(self, make: Callable[..., ClientConnection] = ClientConnection) -> ClientConnection:
+        """An open socket, of a kind that `make` makes. Raises KnockError."""
         try:
             return await connect(
                 self.url,
@@ -74,6 +75,7 @@ class Endpoint:
                 close_timeout=0.5,
                 ping_timeout=None,  # an engine that is busy may answer pings late
                 max_size=MOST_BYTES,
+                create_connection=cast(type[ClientConnection], make),
             )
         except TimeoutError:
             raise KnockError("queued", f"no answer to the upgrade in {self.limits.connect_s:g} s") from None

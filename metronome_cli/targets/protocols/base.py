@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +33,12 @@ class ClientCodec(Protocol):
 
     traits: Traits
 
+    @property
+    def encode(self) -> Callable[[Audio], Message] | None:
+        """The message of a piece of audio, where it depends on nothing else: `audio` is then this, and what comes
+        `after`. None where the codec keeps an encoder.
+        """
+
     def opening(self) -> Sequence[Message]:
         """Sent as soon as the socket is open."""
 
@@ -41,6 +47,9 @@ class ClientCodec(Protocol):
 
     def audio(self, samples: Audio) -> Sequence[Message]:
         """One piece of audio, [samples] float32 at the protocol's rate."""
+
+    def after(self) -> Sequence[Message]:
+        """Sent after each piece of audio, beside it."""
 
     def closing(self) -> Sequence[Message]:
         """Sent after the last audio."""

@@ -41,6 +41,7 @@ class MoshiClient:
     """A caller of a Moshi server."""
 
     traits = TRAITS
+    encode = None
 
     def __init__(self) -> None:
         self._encoder = OpusEncoder(TRAITS.sample_rate)
@@ -55,6 +56,9 @@ class MoshiClient:
     def audio(self, samples: Audio) -> Sequence[Message]:
         pages = self._encoder.encode(samples)
         return [bytes([AUDIO]) + pages] if pages else ()
+
+    def after(self) -> Sequence[Message]:
+        return ()
 
     def closing(self) -> Sequence[Message]:
         return ()

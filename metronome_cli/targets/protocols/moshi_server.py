@@ -63,10 +63,16 @@ class MoshiServerClient:
     def started(self) -> Sequence[Message]:
         return ()
 
+    @staticmethod
+    def encode(samples: Audio) -> Message:
+        return pack(type="Audio", pcm=samples.tolist())
+
     def audio(self, samples: Audio) -> Sequence[Message]:
+        return [self.encode(samples), *self.after()]
+
+    def after(self) -> Sequence[Message]:
         self._pieces += 1
-        piece = pack(type="Audio", pcm=samples.tolist())
-        return [piece, pack(type="Marker", id=self._pieces)] if self._pieces % MARK_EVERY == 0 else [piece]
+        return () if self._pieces % MARK_EVERY else [pack(type="Marker", id=self._pieces)]
 
     def closing(self) -> Sequence[Message]:
         return ()

@@ -54,6 +54,7 @@ class RealtimeClient:
         self.traits = UNMUTE if unmute else TRAITS
         self._encoder = OpusEncoder(TRAITS.sample_rate) if unmute else None
         self._decoder = OpusDecoder(TRAITS.sample_rate) if unmute else None
+        self.encode = None if unmute else _append
 
     def opening(self) -> Sequence[Message]:
         return [pack("session.update", session=self._session())] if self._encoder else ()
@@ -74,10 +75,13 @@ class RealtimeClient:
 
     def audio(self, samples: Audio) -> Sequence[Message]:
         if self._encoder is None:
-            return [pack("input_audio_buffer.append", audio=to_text(samples))]
+            return [_append(samples)]
         pages = self._encoder.encode(samples)
         text = base64.b64encode(pages).decode("ascii")
         return [pack("input_audio_buffer.append", audio=text)] if pages else ()
+
+    def after(self) -> Sequence[Message]:
+        return ()
 
     def closing(self) -> Sequence[Message]:
         return ()
@@ -107,6 +111,10 @@ class RealtimeClient:
         if samples is None:
             return [Garbage("an audio delta that is not audio")]
         return [Output(len(samples) / TRAITS.sample_rate)]
+
+
+def _append(samples: Audio) -> Message:
+    return pack("input_audio_buffer.append", audio=to_text(samples))
 
 
 def _complaint(data: dict[str, Any]) -> Event:

@@ -52,8 +52,15 @@ class VllmRealtimeClient:
         named = {"model": self._model} if self._model else {}
         return [pack("session.update", **named), pack("input_audio_buffer.commit", final=False)]
 
+    @staticmethod
+    def encode(samples: Audio) -> Message:
+        return pack("input_audio_buffer.append", audio=to_text(samples))
+
     def audio(self, samples: Audio) -> Sequence[Message]:
-        return [pack("input_audio_buffer.append", audio=to_text(samples))]
+        return [self.encode(samples)]
+
+    def after(self) -> Sequence[Message]:
+        return ()
 
     def closing(self) -> Sequence[Message]:
         return [pack("input_audio_buffer.commit", final=True)]
