@@ -7,7 +7,8 @@ aligned to them, so that no frame waits for its tick.
 A frame's latency runs from its planned due time to the end of the step that answered it. The driver's own
 lateness is the time between the instant a step could have begun (its first frame due, the step before it done)
 and the instant it did; on the virtual clock it is nil by construction. Known error: reading the clock, well under
-a microsecond.
+a microsecond. A stretch in which this whole process stood still is told to the ledger, unless the clock is virtual
+and the target states its step times.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from metronome_cli.load.clock import Clock
 from metronome_cli.load.population import Population
 from metronome_cli.load.session import Session
 from metronome_cli.measure.ledger import FrameRecord, Ledger
+from metronome_cli.measure.pulse import Pulse, Still
 
 Batching = Literal["continuous", "tick"]
 
@@ -37,6 +39,7 @@ class Driver:
         *,
         batching: Batching = "continuous",
         stopped: Callable[[], bool] = lambda: False,
+        pulse: Pulse | Still | None = None,
     ) -> None:
         self.population = population
         self.clock = clock
@@ -51,6 +54,8 @@ class Driver:
         self._max_batch = population.profile.max_batch
         self._period_s = population.profile.frame.period_s
         self._free_s = 0.0  # when the last step was done
+        self._pulse = pulse or Still()
+        self._still_s = self._pulse.beat()
 
     def run_until(self, instant_s: float) -> None:
         """Serve every frame that can begin before `instant_s`."""
@@ -94,7 +99,14 @@ class Driver:
         measured = time.perf_counter() - clocked
         self.clock.spent(measured if result.compute_s is None else result.compute_s)
         self._free_s = self.clock.now()
+        if self.clock.name == "real" or result.compute_s is None:
+            self._look_for_stillness()
         self._record(sessions, result, late_s=began - could_begin_s)
+
+    def _look_for_stillness(self) -> None:
+        still_s = self._pulse.beat()
+        self.ledger.still_s += still_s - self._still_s
+        self._still_s = still_s
 
     def _record(self, sessions: Sequence[Session], result: StepResult, late_s: float) -> None:
         outcomes = {outcome.slot: outcome for outcome in result.outcomes}

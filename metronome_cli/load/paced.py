@@ -26,6 +26,7 @@ from metronome_cli.load.wheel import Wheel
 from metronome_cli.load.wire import Beat, Hall, WireSession
 from metronome_cli.measure.histogram import LogHistogram
 from metronome_cli.measure.ledger import FrameRecord, Ledger
+from metronome_cli.measure.pulse import Pulse, Still
 from metronome_cli.targets.endpoint import Endpoint
 from metronome_cli.targets.remote import RemoteTarget
 
@@ -145,6 +146,7 @@ class PacedDriver:
         population: WirePopulation,
         ledger: Ledger,
         stopped: Callable[[], bool] = lambda: False,
+        pulse: Pulse | Still | None = None,
     ) -> None:
         self.population = population
         self.clock = population.clock
@@ -154,6 +156,8 @@ class PacedDriver:
         self._period_s = population.profile.frame.period_s
         self._steps: dict[int, _Step] = {}
         self._closing = False
+        self._pulse = pulse or Still()
+        self._still_s = self._pulse.beat()
 
     @property
     def lost_beat(self) -> int:
@@ -208,6 +212,9 @@ class PacedDriver:
             self.population.target.close()
 
     def _count(self, final: bool = False) -> None:
+        still_s = self._pulse.beat()
+        self.ledger.still_s += still_s - self._still_s
+        self._still_s = still_s
         horizon = math.inf if final else self.population.horizon_s()
         self._take_news()
         self._flush(min(horizon, self.clock.now()))

@@ -20,6 +20,7 @@ from metronome_cli.measure.ledger import Ledger
 
 LATE_SHARE = 0.10  # of the deadline: a step begun later than this was late by the generator's own fault
 LATE_SHARE_OF_STEPS = 0.01
+STALLED_MS = 500.0  # a single step begun so late by the generator's own fault makes every session miss
 DRIFT_RATIO = 1.3  # between the medians of the two halves of a run
 DRIFT_SHARE = 0.10  # of the deadline: a smaller drift is noise
 EXTREME_SHARE = 0.01
@@ -213,11 +214,28 @@ def drifts(ledger: Ledger) -> str | None:
 
 
 def generator_late(ledger: Ledger) -> str | None:
-    """Why the load generator was the limit: more than 1 % of its steps began late, surely. None when it was not."""
+    """Why the load generator was the limit: it stalled, or more than 1 % of its steps began late, surely. None when
+    it was not.
+    """
+    if why := stalled(ledger):
+        return why
     lateness = ledger.lateness
     late = lateness.above(LATE_SHARE * ledger.total.deadline_ms)
     if lower_bound(late, lateness.total) > LATE_SHARE_OF_STEPS:
         return f"the load generator itself was late: p99 {lateness.percentile(0.99):.1f} ms"
+    return None
+
+
+def stalled(ledger: Ledger) -> str | None:
+    """What made every session late at once and was not the engine; None when nothing did.
+
+    This process stood still, or one step began very late by the generator's own fault.
+    """
+    if ledger.still_s:
+        return f"this process was suspended, or kept from every core, for {ledger.still_s:.1f} s"
+    latest_ms = ledger.lateness.max_ms or 0.0
+    if latest_ms > max(STALLED_MS, ledger.total.deadline_ms):
+        return f"the load generator itself was late: one step by {latest_ms:.0f} ms"
     return None
 
 

@@ -99,6 +99,7 @@ class Ledger:
         self.lateness = LogHistogram()  # of the generator, ms
         self.worst_streak = 0
         self.last_output_s: float | None = None
+        self.still_s = 0.0  # in which this process did not run at all (measure/pulse.py)
         self._streaks: dict[int, int] = {}
 
     def add(self, records: Sequence[FrameRecord], stages_s: Mapping[str, float], late_s: float) -> None:

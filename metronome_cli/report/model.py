@@ -258,6 +258,8 @@ class Arm(Part):
     """Every objective, judged over the whole arm."""
     filled_share: float | None = None
     """Sessions held, of those that would have fitted, 0 to 1."""
+    generator_late: str | None = None
+    """Why its times say nothing of the engine; null: the load generator was on time."""
     timeline: list[TimelinePoint] = Field(default_factory=list)
     """The arm's windows in order."""
 

@@ -20,7 +20,7 @@ from metronome_cli.forecast.speech import spoken_moments
 from metronome_cli.load.arrivals import Arrival, ramp
 from metronome_cli.load.feeder import Feeder
 from metronome_cli.load.turns import TurnProcess
-from metronome_cli.measure.judge import Evidence, judge
+from metronome_cli.measure.judge import Evidence, Judgement, generator_late, is_timing, judge
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.model import Arm, Collapse
 from metronome_cli.run.lab import Lab
@@ -160,9 +160,19 @@ class ArmRun:
             lost_sessions=sum(ended[reason] for reason in LOST) + stuck,
             occupancy_max=self.driver.occupancy_max,
             filled_share=self.driver.occupancy_max if self.plan.guard else None,
-            objectives=[result_of(judge(o, evidence, self.lab.confidence)) for o in self.lab.objectives],
+            objectives=[result_of(judgement) for judgement in self._judged(evidence)],
+            generator_late=generator_late(self.driver.ledger),
             timeline=timeline,
         )
+
+    def _judged(self, evidence: Evidence) -> list[Judgement]:
+        """Where the generator was late itself, what depends on time is left open."""
+        late = generator_late(self.driver.ledger)
+        judged = [judge(o, evidence, self.lab.confidence) for o in self.lab.objectives]
+        return [
+            replace(one, verdict="inconclusive", reason=late) if late and is_timing(one.metric) else one
+            for one in judged
+        ]
 
 
 def growth_of(lab: Lab) -> Growth:

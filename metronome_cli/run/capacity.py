@@ -23,6 +23,7 @@ from metronome_cli.errors import EngineError, Status, UsageError, Verdict, exit_
 from metronome_cli.load.clock import ClockName
 from metronome_cli.load.driver import Batching
 from metronome_cli.load.population import StreamSource
+from metronome_cli.measure.pulse import Pulse
 from metronome_cli.report.environment import environment
 from metronome_cli.report.model import (
     Arm,
@@ -141,6 +142,7 @@ class CapacityRun:
         self.audio = AudioReport()
         self.engine: dict[str, object] = {}
         self.weights: str | None = None
+        self.pulse = Pulse()
         self._build = build
         self._began_s = time.perf_counter()
         self._started_at = datetime.now(UTC)
@@ -151,7 +153,8 @@ class CapacityRun:
         streams, self.audio = open_audio(plan.audio, plan.profile.frame, plan.seed, self.observer)
         self._announce()
         try:
-            self._measure(streams)
+            with self.pulse:
+                self._measure(streams)
         except EngineError as error:
             self.error = error.message
             self.observer.notice(f"the engine failed: {error.message}")
@@ -196,6 +199,7 @@ class CapacityRun:
             max_sessions=plan.max_sessions,
             random_weights=self.weights == "random",
             began_s=self._began_s,
+            pulse=self.pulse,
         )
         if plan.compare or plan.guard:
             self._compare(lab)
@@ -312,7 +316,7 @@ class CapacityRun:
         if self.plan.compare or self.trials:
             return None
         arm = self.arms[0]
-        if arm.collapsed or arm.lost_sessions:
+        if arm.collapsed or (arm.lost_sessions and not arm.generator_late):
             return "fail"
         verdicts = {result.verdict for result in arm.objectives}
         return "fail" if "fail" in verdicts else "pass" if verdicts == {"pass"} else "inconclusive"

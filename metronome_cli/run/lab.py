@@ -18,6 +18,7 @@ from metronome_cli.load.turns import TurnPlan
 from metronome_cli.measure.confidence import steps_needed
 from metronome_cli.measure.judge import EXTREME_SHARE, share_of, tail_share
 from metronome_cli.measure.ledger import Ledger
+from metronome_cli.measure.pulse import Pulse, Still
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.stop import Stop
 from metronome_cli.targets.base import Target
@@ -46,6 +47,7 @@ class Lab:
     confidence: float = CONFIDENCE
     random_weights: bool = True
     began_s: float = field(default_factory=time.perf_counter)
+    pulse: Pulse | Still = field(default_factory=Still)
     progress: tuple[float, float] = (0.0, 1.0)  # the share of the command that the present phase spans
 
     @property
@@ -83,7 +85,12 @@ class Lab:
             target, self.profile, self.streams, turn_plan, aligned=self.batching == "tick"
         )
         return Driver(
-            population, make_clock(self.clock), self.ledger(), batching=self.batching, stopped=self.stop
+            population,
+            make_clock(self.clock),
+            self.ledger(),
+            batching=self.batching,
+            stopped=self.stop,
+            pulse=self.pulse,
         )
 
 

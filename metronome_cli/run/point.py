@@ -16,7 +16,7 @@ from metronome_cli.errors import EngineError
 from metronome_cli.load.arrivals import Arrival, at_once, spread_ages
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.feeder import Feeder
-from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall
+from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.model import Binding, Collapse, Ended, LatencyMs, ObjectiveResult, Point
 from metronome_cli.run.answer import sessions_text
@@ -134,11 +134,13 @@ class PointRun:
             until += self.lab.period_s
             driver.run_until(until)
         if driver.pool_full_s is None and not driver.lost_beat and not driver.population.ended:
-            driver.ledger = self.lab.ledger()
+            fresh = self.lab.ledger()
+            fresh.still_s = driver.ledger.still_s  # whose backlog is still being worked off
+            driver.ledger = fresh
 
     def _over(self) -> bool:
         total, plan, driver = self.driver.ledger.total, self.plan, self.driver
-        if not len(driver.population) or (plan.settle_early and self._lost_too_many()):
+        if not len(driver.population) or (plan.settle_early and (self._lost_too_many() or self.spoilt)):
             return True
         if plan.length_s is not None and driver.clock.now() >= plan.length_s:
             return True
@@ -147,6 +149,11 @@ class PointRun:
         if plan.max_steps is not None and total.steps >= plan.max_steps:
             return True
         return plan.settle_early and (self._settled() or self._hopeless())
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether the generator stalled: no time that was measured since says anything of the engine."""
+        return stalled(self.driver.ledger) is not None
 
     def _settled(self) -> bool:
         judgements = self._judgements()

@@ -91,6 +91,7 @@ class RemoteCapacityRun(CapacityRun):
             max_sessions=plan.max_sessions,
             random_weights=False,
             began_s=self._began_s,
+            pulse=self.pulse,
             endpoint=self._endpoint,
             fetch=None if scrape is None else partial(fetch, ScrapePlan(scrape).address),
             metric=self._remote.metric,

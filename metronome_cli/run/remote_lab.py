@@ -86,7 +86,7 @@ class RemoteLab(Lab):
         self.hang_up()
         target = RemoteTarget(self.endpoint, self.fetch, self.metric)
         population = WirePopulation(target, self.endpoint, self.streams, self.profile)
-        driver = PacedDriver(population, self.ledger(), self.stop)
+        driver = PacedDriver(population, self.ledger(), self.stop, self.pulse)
         self.drivers.append(driver)
         return driver
 

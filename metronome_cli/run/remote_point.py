@@ -16,7 +16,7 @@ from metronome_cli.errors import Verdict
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.paced import NOT_LOST, reasons_in_words
 from metronome_cli.measure.histogram import LogHistogram
-from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall
+from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.model import Binding, Collapse, Ended, Point
 from metronome_cli.run.point import WARM_UP_STEPS, WINDOW_S, PointPlan, latency_of, result_of
@@ -73,12 +73,14 @@ class RemotePointRun:
         while driver.ledger.total.steps < WARM_UP_STEPS and len(driver.population) and not self.lab.stop():
             driver.run_until(driver.clock.now() + self.lab.period_s)
         if not self._lost:
-            driver.ledger = self.lab.ledger()
+            fresh = self.lab.ledger()
+            fresh.still_s = driver.ledger.still_s  # whose backlog is still being worked off
+            driver.ledger = fresh
 
     def _over(self) -> bool:
         driver, plan = self.driver, self.plan
         total = driver.ledger.total
-        if not len(driver.population) or (plan.settle_early and self._lost):
+        if not len(driver.population) or (plan.settle_early and (self._lost or stalled(driver.ledger))):
             return True
         if self.collapse is not None:
             return driver.clock.now() - (self.collapse.last_output_t_s or 0.0) > 3 * self._patience_s
@@ -160,6 +162,8 @@ class RemotePointRun:
 
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[Ended, Binding]:
         ended = self.driver.population.ended
+        if stalled(self.driver.ledger):  # before all that a caller who heard nothing may have come to
+            return "generator", "generator"
         if self.driver.pool_full_s is not None and (self.collapse is not None or self._lost):
             return "pool_exhausted", "memory"
         if ended["refused"] or ended["queued"]:

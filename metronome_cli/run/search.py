@@ -25,6 +25,7 @@ LOOK_BAD = 1  # bad steps that a promising look may have
 GOLDEN = 0.6180339887498949
 RAMP_WINDOWS = 200
 RAMP_WINDOW_PERIODS = 6  # of a ramp's window, at the least
+RERUNS = 2  # of a point in which the generator stalled
 DOWNWARD_TRIES = 9  # strides double while points fail, so that they reach 1 from anywhere
 NOT_BY_CHANCE: tuple[Binding, ...] = ("memory", "context")
 AUTO_BUDGET_S = 55.0  # of wall time
@@ -204,8 +205,7 @@ class Search:
             plan = PointPlan(sessions, "screen", ages="end", length_s=self._last_s(LOOK_STEPS), look=True)
         else:
             plan = PointPlan(sessions, "screen", max_steps=LOOK_STEPS, look=True)
-        run = PointRun(self.lab, plan)
-        point = run.run(into=self.points)
+        run, point = self._measure(plan)
         return point.verdict != "fail" and run.bad_steps <= LOOK_BAD, point
 
     def _note_failure(self, point: Point) -> None:
@@ -329,4 +329,13 @@ class Search:
             )
 
     def _run(self, plan: PointPlan) -> Point:
-        return PointRun(self.lab, plan).run(into=self.points)
+        return self._measure(plan)[1]
+
+    def _measure(self, plan: PointPlan) -> tuple[PointRun, Point]:
+        """One point; again where the generator stalled, since that says nothing of so many sessions."""
+        for _ in range(1 + RERUNS):
+            run = PointRun(self.lab, plan)
+            point = run.run(into=self.points)
+            if self._soak or not run.spoilt or self.lab.stop():
+                break
+        return run, point

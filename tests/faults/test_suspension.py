@@ -1,0 +1,124 @@
+"""A process that was stopped blames itself, not the engine; one stretch is enough, wherever it fell."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from metronome_cli.measure.judge import generator_late, overall, stalled
+from metronome_cli.run.point import PointPlan, PointRun
+from metronome_cli.run.search import RERUNS, Search
+from tests.measure.test_judge import ledger_of
+from tests.run.builders import always, driver_on, lab_on
+
+needs_stop = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
+
+
+def measured(where, stopped_s):
+    """The point of a process that was stopped for so long while it measured."""
+    command = [sys.executable, "-m", "tests.faults.suspended", where]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout.readline() == "measuring\n"
+        if stopped_s:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(stopped_s)
+            process.send_signal(signal.SIGCONT)
+        out, _ = process.communicate(timeout=120)
+    return json.loads(out)
+
+
+@needs_stop
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["between", "within"])
+def test_a_suspended_process_is_its_own_lateness(where):
+    point = measured(where, 2.5)
+    assert (point["verdict"], point["ended_by"], point["binding"]) == ("inconclusive", "generator", "generator")
+    assert "this process was suspended" in point["reason"]
+
+
+@needs_stop
+@pytest.mark.slow
+def test_a_process_that_was_not_stopped_says_nothing_of_the_kind():
+    assert "suspended" not in measured("within", 0.0)["reason"]
+
+
+class Stops:
+    """A pulse of a process that stands still for `still_s` at its nth beat."""
+
+    def __init__(self, nth, still_s=3.0):
+        self.still_s, self._nth, self._stretch_s, self._beats = 0.0, nth, still_s, 0
+
+    def beat(self):
+        self._beats += 1
+        if self._beats == self._nth:
+            self.still_s += self._stretch_s
+        return self.still_s
+
+
+class Measured:
+    """The simulated target, as if its steps had been timed by the driver."""
+
+    def __init__(self, target):
+        self._target = target
+
+    def step(self, frames):
+        from dataclasses import replace
+
+        return replace(self._target.step(frames), compute_s=None)
+
+    def __getattr__(self, name):
+        return getattr(self._target, name)
+
+
+def lab_that_stops(nth, **changes):
+    lab = lab_on(always(0.004), pulse=Stops(nth), **changes)
+    inner = lab.make_target
+    lab.make_target = lambda profile, seats: Measured(inner(profile, seats))
+    return lab
+
+
+@pytest.mark.parametrize("nth", [5, 30, 300])
+def test_a_point_in_which_the_process_stood_still_is_given_up_and_open(nth):
+    point = PointRun(lab_that_stops(nth), PointPlan(4, "confirm", max_steps=1000)).run(into=[])
+    assert (point.verdict, point.ended_by) == ("inconclusive", "generator")
+    assert "3.0 s" in point.reason
+    assert point.steps < 459
+
+
+def test_a_search_measures_such_a_point_again_and_finds_the_same():
+    def found(lab):
+        from metronome_cli.control.aimd import AimdGains
+
+        search = Search(lab, AimdGains(), "bisect", soak=False, confirm_steps=500)
+        return search.run(), search.points
+
+    calm, stopped = lab_on(always(0.004), max_sessions=4), lab_that_stops(400, max_sessions=4)
+    (expected, _), (answer, points) = found(calm), found(stopped)
+    assert (answer.safe, answer.binding) == (expected.safe, expected.binding)
+    spoilt = [point for point in points if point.ended_by == "generator"]
+    assert 1 <= len(spoilt) <= RERUNS
+
+
+def test_a_target_that_states_its_times_on_the_virtual_clock_is_not_concerned():
+    lab = lab_on(always(0.004), pulse=Stops(30))
+    assert PointRun(lab, PointPlan(4, "confirm", max_steps=1000)).run(into=[]).verdict == "pass"
+
+
+def test_one_step_that_the_generator_began_half_a_second_late_is_enough():
+    ledger = ledger_of([20.0] * 2000)
+    assert stalled(ledger) is None
+    ledger.lateness.add(700.0)
+    assert "one step by 700 ms" in generator_late(ledger)
+    assert overall([], None, generator_late(ledger))[0] == "inconclusive"
+
+
+def test_a_slow_model_is_still_the_models_fault():
+    driver = driver_on(lambda n: 2.0)
+    driver.seat(0.0)
+    driver.run_until(30.0)
+    assert stalled(driver.ledger) is None
