@@ -1,4 +1,4 @@
-"""Loading a model into this process for a run: threads prepared before torch is loaded, and fitted to its step after."""
+"""Loading a model for a run: threads are prepared before torch is loaded, and fitted to the model's step after."""
 
 from __future__ import annotations
 

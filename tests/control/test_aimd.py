@@ -42,3 +42,20 @@ def test_a_miss_shrinks_the_cap_to_a_share_of_who_is_seated():
     decision = controller.update(20.0, missed=True, seated=50)
     assert decision.action == "decrease"
     assert controller.cap == 40
+
+
+def test_far_below_the_target_the_cap_grows_by_a_factor_until_the_first_decrease():
+    controller = Aimd(AimdGains(target=0.5, increase=4, start=16, slow_start=1.5), 80.0)
+    controller.update(10.0, missed=False, seated=16)
+    assert controller.cap == 24
+    controller.update(30.0, missed=False, seated=24)  # under the target, over half of it
+    assert controller.cap == 28
+    controller.update(50.0, missed=False, seated=28)
+    low = controller.cap
+    controller.update(10.0, missed=False, seated=int(low))
+    assert controller.cap == low + 4
+
+
+def test_slow_start_is_never_slower_than_the_constant():
+    controller = Aimd(AimdGains(start=2, increase=4, slow_start=1.5), 80.0)
+    assert controller.update(1.0, missed=False, seated=2).cap == 6

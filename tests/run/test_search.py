@@ -63,3 +63,45 @@ def test_what_is_safe_was_confirmed_and_what_fails_was_seen_to_fail():
     failing = [p for p in searched.points if p.sessions == found.first_failing]
     assert any(p.verdict == "pass" and p.steps >= 459 for p in safe)
     assert any(p.verdict == "fail" for p in failing)
+
+
+class Hiccups:
+    """A step time that is doubled a few times, as by a busy neighbour, at the given calls."""
+
+    def __init__(self, base_s, each_s, slow_calls):
+        self._step_s, self._slow, self._calls = linear(base_s, each_s), slow_calls, 0
+
+    def __call__(self, batch):
+        self._calls += 1
+        return 0.1 if self._calls in self._slow else self._step_s(batch)
+
+
+def test_one_bad_moment_in_a_look_does_not_end_the_way_up():
+    _, calm = search(linear(0.004, 0.0012))
+    _, disturbed = search(Hiccups(0.004, 0.0012, range(900, 904)))
+    assert abs(disturbed.safe - calm.safe) <= 2 * calm.step
+
+
+def test_a_confirmation_that_cannot_pass_any_more_is_given_up():
+    class Every:
+        calls = 0
+
+        def __call__(self, batch):
+            self.calls += 1
+            return 0.09 if self.calls % 60 == 0 else 0.002
+
+    searched, found = search(Every(), max_sessions=8)
+    assert found.safe is None
+    confirms = [p for p in searched.points if p.role == "confirm" and p.verdict == "inconclusive"]
+    assert confirms
+    assert all(150 <= p.steps < 459 for p in confirms)
+
+
+def test_a_spent_budget_leaves_what_lies_between_open():
+    lab = lab_on(linear(0.004, 0.0012))
+    searched = Search(lab, GAINS, "ramp", soak=False, confirm_steps=1000, budget_s=1e-6)
+    found = searched.run()
+    assert found.safe is not None
+    assert found.first_failing > found.safe
+    following = [p for p in searched.points if p.role == "next"]
+    assert len(following) <= 1  # only where no number was yet seen to fail
