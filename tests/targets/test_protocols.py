@@ -1,6 +1,7 @@
 """Codecs without a socket: what one side says the other understands, and no bytes break either."""
 
 import asyncio
+import base64
 import contextlib
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from metronome_cli.errors import UsageError
 from metronome_cli.targets.endpoint import Limits, address, detect, endpoint, headers, shown
-from metronome_cli.targets.protocols import HOSTED, PROTOCOLS, client_codec, host_codec
+from metronome_cli.targets.protocols import HOSTED, PROTOCOLS, client_codec, host_codec, pcm
 from metronome_cli.targets.protocols.events import (
     Backlog,
     Echo,
@@ -204,3 +205,14 @@ def test_a_known_path_says_the_protocol(path, protocol):
 def test_an_unknown_protocol_is_refused():
     with pytest.raises(UsageError, match="moshy"):
         client_codec("moshy")
+
+
+@given(st.binary(max_size=60))
+def test_the_size_under_base64_is_that_of_its_bytes(data):
+    assert pcm.size(base64.b64encode(data).decode()) == len(data)
+
+
+@given(st.text(alphabet="AZaz09+/= -_\n\u00e9", max_size=12))
+def test_only_base64_has_a_size(text):
+    found = pcm.raw(text)
+    assert pcm.size(text) == (None if found is None else len(found))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import string
 from typing import Any
 
 import numpy as np
 
 from metronome_cli.engine.types import Audio
 from metronome_cli.targets.protocols.events import Message
+
+_ALPHABET = string.ascii_letters.encode() + string.digits.encode() + b"+/"
 
 
 def to_text(samples: Audio) -> str:
@@ -27,6 +30,16 @@ def raw(text: object) -> bytes | None:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
+
+
+def size(text: object) -> int | None:
+    """How many bytes lie under base64, without making them; None where that is not what it is."""
+    if not isinstance(text, str) or not text.isascii() or len(text) % 4:
+        return None
+    rest = text.encode("ascii").translate(None, _ALPHABET)
+    if rest not in (b"", b"=", b"==") or not text.endswith(rest.decode("ascii")):
+        return None
+    return len(text) // 4 * 3 - len(rest)
 
 
 def samples_of(data: bytes) -> Audio | None:
