@@ -106,11 +106,11 @@ class WirePopulation:
         self._cancel[index] = self.loop.spawn(session.live())
         return session
 
-    def close_newest(self, count: int, reason: EndReason = "shed") -> None:
     def begin(self) -> None:
         """Who is seated speaks, from now on."""
         self.loop.post(self._hall.open.set)
 
+    def close_newest(self, count: int, reason: EndReason = "shed") -> None:
         """Hang up the callers that came last."""
         for index in list(self._sessions)[::-1][: max(0, count)]:
             self._cancel[index]()
