@@ -159,7 +159,7 @@ def quality(
             GRID,
             metavar="WORD",
             help="rolling, absolute, or both (left out).",
-            shell_complete=complete_words("rolling", "absolute", "both"),
+            autocompletion=complete_words("rolling", "absolute", "both"),
         ),
     ] = None,
     margin: Annotated[
@@ -174,10 +174,19 @@ def quality(
     ] = 0.05,
     text: Annotated[
         Path | None,
-        typer.Option(help="A long text to read as one stream.", metavar="FILE", rich_help_panel=READ),
+        typer.Option(help="A long text to read without a break.", metavar="FILE", rich_help_panel=READ),
     ] = None,
+    streams: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Sessions that read the text, each a part of its own.",
+            metavar="N",
+            rich_help_panel=READ,
+        ),
+    ] = 1,
     stream: Annotated[
-        int, typer.Option(min=0, help="Tokens of it; 0 is all.", metavar="N", rich_help_panel=READ)
+        int, typer.Option(min=0, help="Tokens of each stream; 0 is all.", metavar="N", rich_help_panel=READ)
     ] = 0,
     stretch: Annotated[
         int,
@@ -245,6 +254,7 @@ def quality(
         windows=tuple(window or ()),
         sinks=tuple(sinks or ()),
         stream=stream,
+        streams=streams,
         stretch=stretch,
         turns=turns,
         sessions=sessions,

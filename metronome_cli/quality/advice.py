@@ -19,10 +19,9 @@ from typing import Literal
 from metronome_cli.quality.breaking import Break
 from metronome_cli.quality.interval import Estimate
 from metronome_cli.quality.subject import Variant
-from metronome_cli.quality.sweep import Comparison, Seen
+from metronome_cli.quality.sweep import MARGIN, Comparison, Seen
 
 Standing = Literal["as good", "worse", "broke", "open"]
-MARGIN = math.log(1.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def recommend(judged: Sequence[Judged]) -> Judged | None:
 
 def age_tested(seen: Seen) -> int:
     """Tokens of the longest session of this variant."""
-    ages = [len(seen.losses) + 1 if seen.losses is not None else 0]
+    ages = [seen.read]
     ages += [turn.age for turn in seen.turns]
     ages += [stretch.start for stretch in seen.said]
     return max(ages)

@@ -6,6 +6,7 @@ pinned. A baseline is measured first, so each later variant can be compared as i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +15,7 @@ import numpy as np
 from metronome_cli.config.policy import PolicySpec, SinkPositions
 from metronome_cli.quality.breaking import Break, broke_in_speech, broke_on_text
 from metronome_cli.quality.generation import STRETCH, Said, Stretch, speak_freely, stretches
-from metronome_cli.quality.interval import Estimate, mean_of, share_of
+from metronome_cli.quality.interval import Estimate, mean_of, mean_of_stretches, share_of
 from metronome_cli.quality.material import Question
 from metronome_cli.quality.stream import Losses, Watch, stream_losses
 from metronome_cli.quality.subject import UNBOUNDED, Subject, Variant, refuse_untrained
@@ -22,6 +23,7 @@ from metronome_cli.quality.turns import Turn, agreement, conversations, talk_in_
 
 WINDOWS = (256, 1024)
 SINKS = (0, 1, 4, 16, 32, 64)
+MARGIN = math.log(1.05)  # nats a token: 5 % of perplexity
 PINNED_PROMPT = "Tell me a long story about a village by the sea, and do not stop."
 
 Progress = Callable[[str, float], bool]  # what is under way, share of the whole done -> whether to go on
@@ -29,13 +31,15 @@ Progress = Callable[[str, float], bool]  # what is under way, share of the whole
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is measured. 0 of `stream`, `turns` or `spoken` leaves that regime out.
+    """What is measured. No `texts`, or 0 of `turns` or `spoken`, leaves that regime out.
 
-    stream: tokens of the text. turns: of each session. spoken: tokens of free decoding.
+    texts: tokens of each text, read by a session of its own from the text's beginning. turns: of each session.
+    spoken: tokens of free decoding. margin: nats a token above unbounded that count as nothing; a variant that
+    is twice its interval beyond it reads no further text.
     """
 
     variants: Sequence[Variant]
-    text: Sequence[int] = ()
+    texts: Sequence[Sequence[int]] = ()
     stretch: int = 1024
     questions: Sequence[Question] = ()
     turns: int = 0
@@ -43,6 +47,7 @@ class Sweep:
     spoken: int = 0
     temperature: float = 0.8
     seed: int = 0
+    margin: float = MARGIN
 
 
 def grid(
@@ -62,10 +67,10 @@ def grid(
 
 @dataclass(slots=True)
 class Seen:
-    """What was measured of one variant. losses: nats of every token of the text but the first."""
+    """What was measured of one variant. losses: of each text, nats of every token but the first."""
 
     variant: Variant
-    losses: Losses | None = None
+    losses: list[Losses] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     said: list[Stretch] = field(default_factory=list)
     sample: str = ""
@@ -75,10 +80,14 @@ class Seen:
     late: float | None = None  # share of frame steps beyond the deadline
 
     def perplexity(self, start: int, stop: int) -> float | None:
-        """Of tokens [start, stop) of the losses; None where they were not all measured."""
-        if self.losses is None or stop > len(self.losses) or stop <= start:
-            return None
-        return float(np.exp(self.losses[start:stop].mean()))
+        """Of tokens [start, stop) of the texts that are that long; None where none is."""
+        parts = [losses[start:stop] for losses in self.losses if start < stop <= len(losses)]
+        return float(np.exp(np.concatenate(parts).mean())) if parts else None
+
+    @property
+    def read(self) -> int:
+        """Tokens of the longest text that was read; 0 without one."""
+        return max((len(losses) + 1 for losses in self.losses), default=0)
 
 
 @dataclass(slots=True)
@@ -87,6 +96,7 @@ class Comparison:
 
     excess: Estimate | None = None  # nats a token of text, where both can be compared
     compared: int = 0  # tokens
+    compared_to: int = 0  # age in tokens up to which
     turn_excess: Estimate | None = None  # nats a token of reference answers
     agreement: Estimate | None = None
     keywords: Estimate | None = None
@@ -123,21 +133,34 @@ class Prober:
 
     def _measure(self, seen: Seen) -> None:
         sweep, variant = self.sweep, seen.variant
-        if len(sweep.text) > 1:
-            seen.losses = stream_losses(self.subject, variant, sweep.text, self._watch(variant, "text", 1))
-            self._before += len(sweep.text)
-            if not self.seen and not self.stopped:
-                refuse_untrained(float(seen.losses.mean()), self.subject)
+        for number, text in enumerate(sweep.texts, start=1):
+            if not self.stopped and not self._lost(seen):
+                self._read(seen, text, f"text {number} of {len(sweep.texts)}")
+            self._before += len(text)
         if self._talks and not self.stopped:
             self._ask(seen, self._watch(variant, "questions", 60))
             self._before += 60 * sweep.turns * sweep.sessions
-            if not self.seen and seen.losses is None and not self.stopped:
+            if not self.seen and not seen.losses and not self.stopped:
                 self._refuse_by_answers(seen)
         if sweep.spoken and not self.stopped:
             self._speak(seen)
             self._before += 10 * sweep.spoken
         if not self.stopped:
             self._find_breaks(seen)
+
+    def _read(self, seen: Seen, text: Sequence[int], what: str) -> None:
+        seen.losses.append(
+            stream_losses(self.subject, seen.variant, text, self._watch(seen.variant, what, 1))
+        )
+        if not self.seen and len(seen.losses) == 1 and not self.stopped:
+            refuse_untrained(float(seen.losses[0].mean()), self.subject)
+
+    def _lost(self, seen: Seen) -> bool:
+        """Whether what was read shows so surely that it is worse that no more text could change it."""
+        if not self.seen or not seen.losses:
+            return False
+        excess = compare(seen, self.baseline, self.subject.context).excess
+        return excess is not None and 2 * excess.low - excess.value > self.sweep.margin
 
     def _refuse_by_answers(self, seen: Seen) -> None:
         """Where no text was read, the reference answers say whether the weights are trained."""
@@ -174,12 +197,13 @@ class Prober:
         seen.speech_break = broke_in_speech(seen.said, len(self.subject.words.embedding))
 
     def stretch_losses(self, seen: Seen) -> tuple[list[int], list[float]]:
-        """Starts and mean losses of the whole stretches of the text."""
-        if seen.losses is None:
-            return [], []
+        """Starts and mean losses of the whole stretches, over all texts that reach so far."""
         size = self.sweep.stretch
-        starts = list(range(0, len(seen.losses) - size + 1, size))
-        return starts, [float(seen.losses[start : start + size].mean()) for start in starts]
+        starts = list(range(0, seen.read - size, size))
+        aged = [
+            [losses[at : at + size] for losses in seen.losses if len(losses) >= at + size] for at in starts
+        ]
+        return starts, [float(np.concatenate(parts).mean()) for parts in aged]
 
     def _watch(self, variant: Variant, what: str, weight: int) -> Callable[[int], bool]:
         def watch(done: int) -> bool:
@@ -192,7 +216,7 @@ class Prober:
 
     def _weight(self) -> int:
         sweep = self.sweep
-        return len(sweep.text) + 60 * sweep.turns * sweep.sessions + 10 * sweep.spoken
+        return sum(map(len, sweep.texts)) + 60 * sweep.turns * sweep.sessions + 10 * sweep.spoken
 
 
 def pinned_of(variant: Variant, prompt: Sequence[int], said: Sequence[Said]) -> Sequence[int]:
@@ -203,16 +227,19 @@ def pinned_of(variant: Variant, prompt: Sequence[int], said: Sequence[Said]) -> 
 def compare(seen: Seen, baseline: Seen, context: int) -> Comparison:
     """One variant beside the unbounded model.
 
-    On the text: from the token at which the window first slides, where the two begin to differ, to the end
+    On the texts: from the token at which the window first slides, where the two begin to differ, to the end
     of the trained context, past which the unbounded model is no measure. Pairs of the same tokens, and of
     the same turns, those from which the window had slid away.
     """
     found = Comparison()
-    if seen.losses is not None and baseline.losses is not None:
-        start, stop = seen.variant.resident, min(len(seen.losses), len(baseline.losses), context)
-        if seen.variant.bounded and stop > start:
-            found.excess = mean_of(seen.losses[start:stop] - baseline.losses[start:stop])
-            found.compared = stop - start
+    if seen.variant.bounded:
+        ages = slice(seen.variant.resident, context)
+        pairs = zip(seen.losses, baseline.losses, strict=False)
+        excess = [one[ages] - other[ages] for one, other in pairs if len(one) == len(other)]
+        found.excess = mean_of_stretches(excess)
+        found.compared = sum(map(len, excess))
+        reached = max((len(one) + ages.start + 1 for one in excess if len(one)), default=0)
+        found.compared_to = min(reached, context)
     if seen.turns:
         _compare_turns(found, seen, baseline)
     return found
@@ -222,10 +249,10 @@ def _compare_turns(found: Comparison, seen: Seen, baseline: Seen) -> None:
     turns = seen.turns
     found.keywords = share_of(sum(turn.keywords for turn in turns), len(turns))
     found.ended = share_of(sum(turn.ended for turn in turns), len(turns))
-    found.reference_loss = mean_of([turn.loss for turn in turns if turn.loss is not None], block=1)
+    found.reference_loss = mean_of([turn.loss for turn in turns if turn.loss is not None])
     pairs = [pair for pair in zip(turns, baseline.turns, strict=False) if pair[0].age > seen.variant.resident]
     if seen.variant.bounded:
         losses = [(one.loss, other.loss) for one, other in pairs]
         both = [one - other for one, other in losses if one is not None and other is not None]
-        found.turn_excess = mean_of(both, block=1)
-        found.agreement = mean_of([agreement(one.answer, other.answer) for one, other in pairs], block=1)
+        found.turn_excess = mean_of(both)
+        found.agreement = mean_of([agreement(one.answer, other.answer) for one, other in pairs])

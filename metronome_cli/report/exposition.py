@@ -99,19 +99,20 @@ class Totals:
 
 def gauges(snapshot: Snapshot, version: str) -> Iterator[tuple[Series, list[Row]]]:
     """The last window's state; what is None has no row."""
-    yield (
-        SESSIONS,
-        [
-            ("", {"state": "running"}, snapshot.running),
-            ("", {"state": "waiting"}, snapshot.waiting),
-        ],
-    )
+    if snapshot.has_sessions:
+        yield (
+            SESSIONS,
+            [
+                ("", {"state": "running"}, snapshot.running),
+                ("", {"state": "waiting"}, snapshot.waiting),
+            ],
+        )
+        yield OFFERED, [("", {}, snapshot.offered)]
+        yield SHED, [("", {}, snapshot.shed)]
+        yield DEADLINE, [("", {}, snapshot.deadline_ms / 1e3)]
     plain: tuple[tuple[Series, float | None], ...] = (
-        (OFFERED, snapshot.offered),
-        (SHED, snapshot.shed),
         (CAP, snapshot.cap),
         (OCCUPANCY, snapshot.occupancy),
-        (DEADLINE, snapshot.deadline_ms / 1e3),
         (PROGRESS, snapshot.progress),
         (CLOCK, snapshot.run_s),
     )

@@ -126,6 +126,8 @@ class Recommended(Part):
     """Cache of an old session."""
     tested: int
     """Age in tokens up to which it was looked at."""
+    compared_to: int = 0
+    """Age in tokens up to which it was compared with unbounded; past the trained context that is no measure."""
     why: str
     """What that rests on."""
 
@@ -139,6 +141,8 @@ class Quality(Part):
     """What was read."""
     text_tokens: int = 0
     """How much of it."""
+    streams: int = 1
+    """Sessions that read it, each a part of its own."""
     questions: int = 0
     """Questions in the set."""
     sessions: int = 1

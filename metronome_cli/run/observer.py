@@ -55,10 +55,13 @@ class Snapshot:
     verdict: str | None = None  # the verdict so far, one short sentence
     random_weights: bool = True
     window: WindowCounts | None = None  # None: no frames in this phase
+    has_sessions: bool = (
+        True  # False: work that serves nobody, whose counts of sessions and frames say nothing
+    )
 
 
 def progress_only(
-    phase: str, detail: str, elapsed_s: float, progress: float, *, deadline_ms: float, random_weights: bool
+    phase: str, detail: str, elapsed_s: float, progress: float, *, random_weights: bool
 ) -> Snapshot:
     """A snapshot of work that has no sessions to show: how far it is, and how long it will take yet."""
     return Snapshot(
@@ -68,14 +71,14 @@ def progress_only(
         run_s=elapsed_s,
         clock="real",
         progress=progress,
-        eta_s=elapsed_s * (1 - progress) / progress if progress > 0 else None,
+        eta_s=elapsed_s * (1 - progress) / progress if progress > 1e-4 else None,
         offered=0,
         admitted=0,
         shed=0,
         running=0,
         waiting=0,
         cap=None,
-        deadline_ms=deadline_ms,
+        deadline_ms=0.0,
         p50_ms=None,
         p99_ms=None,
         max_ms=None,
@@ -85,6 +88,7 @@ def progress_only(
         steps=0,
         occupancy=None,
         random_weights=random_weights,
+        has_sessions=False,
     )
 
 

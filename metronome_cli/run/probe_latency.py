@@ -133,21 +133,17 @@ class LatencyProbe:
             point = open_points[visit % len(open_points)]
             if point.skipped is None:
                 self._visit(point, -(-self.plan.steps // self.plan.rounds))
-            self._tell((visit + 1) / visits, point, time.perf_counter() - began_s)
+            self._tell(visit + 1, visits, point, time.perf_counter() - began_s)
         return self.surfaces()
 
-    def _tell(self, done: float, point: ProbedPoint, elapsed_s: float) -> None:
-        detail = f"{point.policy}, {point.sessions} sessions of {format_duration(point.age_s)}"
-        self.observer.event("probe", {"done": done, "point": detail})
+    def _tell(self, visit: int, visits: int, point: ProbedPoint, elapsed_s: float) -> None:
+        done = visit / visits
+        each = "session" if point.sessions == 1 else "sessions"
+        where = f"{point.policy}, {point.sessions} {each} {format_duration(point.age_s)} old"
+        self.observer.event("probe", {"done": done, "point": where})
+        detail = f"visit {visit} of {visits}: {where}"
         self.observer.snapshot(
-            progress_only(
-                "probe",
-                detail,
-                elapsed_s,
-                done,
-                deadline_ms=self.plan.profile.frame.deadline_s * 1e3,
-                random_weights=self._random_weights,
-            )
+            progress_only("probe", detail, elapsed_s, done, random_weights=self._random_weights)
         )
 
     def surfaces(self) -> list[PolicySurface]:

@@ -14,7 +14,7 @@ from metronome_cli import __version__
 from metronome_cli.config.policy import SinkPositions
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_size
-from metronome_cli.errors import Status, Verdict, exit_code_for
+from metronome_cli.errors import Status, UsageError, Verdict, exit_code_for
 from metronome_cli.quality.material import (
     Text,
     own_questions,
@@ -30,7 +30,7 @@ from metronome_cli.quality.turns import conversations
 from metronome_cli.report.environment import environment
 from metronome_cli.report.model import AudioReport, Report
 from metronome_cli.report.probe import Probe
-from metronome_cli.report.quality import Quality
+from metronome_cli.report.quality import Quality, Recommended
 from metronome_cli.run.audio import audio_report
 from metronome_cli.run.observer import Observer, Observers, progress_only
 from metronome_cli.run.quality_options import QualityOptions
@@ -39,6 +39,8 @@ from metronome_cli.run.stop import Stop
 
 if TYPE_CHECKING:
     from metronome_cli.quality.speech import SpeechProber, SpeechSubject, SpokenQuestion
+
+LEAST_STREAM = 200  # tokens of a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,14 @@ def run_quality(run: QualityRun, observer: Observer | None = None, stop: Stop | 
 
     def progress(what: str, share: float) -> bool:
         elapsed_s = time.perf_counter() - began_s
-        observer.snapshot(
-            progress_only("quality", what, elapsed_s, share, deadline_ms=0.0, random_weights=False)
-        )
+        observer.snapshot(progress_only("quality", what, elapsed_s, share, random_weights=False))
         return not stop()
 
     observer.phase("load", f"loading {run.profile.name}")
     prober, text, audio = (_text if run.model is not None else _speech)(run, observer, progress)
     sweep = prober.sweep
-    observer.phase("quality", f"{len(sweep.variants)} variants, {len(sweep.text):,} tokens of text")
+    tokens = sum(map(len, sweep.texts))
+    observer.phase("quality", f"{len(sweep.variants)} variants, {tokens:,} tokens of text")
     prober.run()
     part = quality_part(prober, text, run.margin)
     return quality_report(run, part, prober.subject.source, audio, stop, began_s, started_at)
@@ -129,21 +130,36 @@ def speech_prober(
 
 
 def sweep_of(run: QualityRun, subject: Subject, text: Text) -> Sweep:
-    """The sweep on this subject's tokens. A stretch is an eighth of the stream, in whole hundreds."""
+    """The sweep on this subject's tokens. A stretch is an eighth of a stream, in whole hundreds."""
     asked = run.asked
-    ids = subject.tokens.encode(text.text)
-    ids = ids[: asked.stream] if asked.stream else ids
+    texts = parts_of(subject.tokens.encode(text.text), asked.streams, asked.stream, text.name)
     questions = read_questions(asked.questions) if asked.questions else own_questions()
     return Sweep(
         variants=grid(asked.windows or WINDOWS, asked.sinks or SINKS, run.positions),
-        text=ids,
-        stretch=asked.stretch or max(100, len(ids) // 800 * 100),
+        texts=texts,
+        stretch=asked.stretch or max(100, len(texts[0]) // 800 * 100),
         questions=questions,
         turns=asked.turns,
         sessions=asked.sessions,
         spoken=asked.spoken,
         seed=run.seed,
+        margin=run.margin,
     )
+
+
+def parts_of(ids: Sequence[int], streams: int, length: int, name: str) -> list[Sequence[int]]:
+    """`streams` parts of `length` tokens (0: all there is for each), spread evenly over a text.
+
+    One stream takes what there is. Raises UsageError for a text that is too short for more.
+    """
+    each = len(ids) // streams
+    if streams > 1 and (length > each or each < LEAST_STREAM):
+        raise UsageError(
+            f"--streams {streams}: {name} has {len(ids):,} tokens, {each:,} for each stream of "
+            f"{length or LEAST_STREAM:,}",
+            hint="bring a longer text, or ask for fewer or shorter streams",
+        )
+    return [ids[each * at : each * at + (length or each)] for at in range(streams)]
 
 
 def quality_report(
@@ -188,7 +204,18 @@ def answer_of(part: Quality) -> str:
     if best is None:
         return f"No (W, S) that was tried was shown to be within {margin} of unbounded: see why in the table."
     size = "" if best.bytes_per_session is None else f", {format_size(best.bytes_per_session)} a session"
+    past = f" {_past(part, best)}" if 0 < best.compared_to < best.tested else ""
     return (
         f"Smallest that cannot be told from unbounded (within {margin}): {best.name}{size}, "
-        f"tested up to an age of {best.tested:,} tokens."
+        f"tested up to an age of {best.tested:,} tokens.{past}"
+    )
+
+
+def _past(part: Quality, best: Recommended) -> str:
+    """Why there was nothing to compare with at the oldest ages."""
+    unbounded = part.variants[0].text_broke
+    broke = f", and breaks at {unbounded.age:,} tokens" if unbounded is not None else ""
+    return (
+        f"Unbounded is a measure only up to {best.compared_to:,} tokens: past that it is beyond its trained "
+        f"context{broke}; {best.name} does not."
     )

@@ -8,8 +8,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class QualityOptions:
-    """Options that no profile has. Empty `windows` or `sinks`: the sweep's own; 0 of `stream`: the whole text;
-    0 of `stretch`: picked by its length. `margin` is a share of perplexity."""
+    """Options that no profile has. Empty `windows` or `sinks`: the sweep's own; `streams`: sessions that read
+    the text, each a part of its own; 0 of `stream`: all that there is for each; 0 of `stretch`: picked by its length.
+    `margin` is a share of perplexity."""
 
     text: Path | None = None
     questions: Path | None = None
@@ -17,6 +18,7 @@ class QualityOptions:
     windows: tuple[int, ...] = ()
     sinks: tuple[int, ...] = ()
     stream: int = 0
+    streams: int = 1
     stretch: int = 0
     turns: int = 8
     sessions: int = 4

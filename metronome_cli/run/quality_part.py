@@ -28,8 +28,9 @@ def quality_part(prober: Prober, text: str, margin: float) -> Quality:
     best = recommend(bounded)
     return Quality(
         model=subject.name,
-        text=text if len(sweep.text) > 1 else None,
-        text_tokens=len(sweep.text),
+        text=text if sweep.texts else None,
+        text_tokens=sum(map(len, sweep.texts)),
+        streams=len(sweep.texts),
         questions=len(sweep.questions),
         sessions=sweep.sessions,
         context=subject.context,
@@ -39,23 +40,24 @@ def quality_part(prober: Prober, text: str, margin: float) -> Quality:
             _variant(prober, seen, beside, one)
             for seen, beside, one in zip(prober.seen, compared, judged, strict=True)
         ],
-        recommended=None if best is None else recommended(best, subject),
+        recommended=None if best is None else recommended(best, compared[judged.index(best)], subject),
     )
 
 
-def recommended(best: Judged, subject: Subject) -> Recommended:
+def recommended(best: Judged, beside: Comparison, subject: Subject) -> Recommended:
     """The recommendation as the report has it."""
     return Recommended(
         name=str(best.variant),
         bytes_per_session=subject.bytes_per_session(best.variant),
         tested=best.tested,
+        compared_to=beside.compared_to,
         why=best.why,
     )
 
 
 def _variant(prober: Prober, seen: Seen, beside: Comparison, judged: Judged) -> QualityVariant:
     variant, bounded = seen.variant, seen.variant.bounded
-    stop = min(len(seen.losses), prober.subject.context) if seen.losses is not None else 0
+    stop = min(max(0, seen.read - 1), prober.subject.context)
     return QualityVariant(
         name=str(variant),
         policy=str(variant.policy),

@@ -47,11 +47,13 @@ def dashboard(view: View, width: int, glyphs: Glyphs, height: int | None = None)
     if snap is None:
         page.row(8, "elapsed", [Text(span(view.elapsed_s))])
         return page.text(height)
-    page.row(5, "", _conditions(snap), style="yellow")
+    if conditions := _conditions(snap):
+        page.row(5, "", conditions, style="yellow")
     _progress(page, snap, view.elapsed_s)
-    _sessions(page, snap)
-    _latency(page, snap)
-    _frames(page, snap)
+    if snap.has_sessions:
+        _sessions(page, snap)
+        _latency(page, snap)
+        _frames(page, snap)
     _pool(page, snap)
     _stages(page, snap)
     _points(page, view.points)
@@ -124,6 +126,8 @@ def _headline(view: View) -> list[Text]:
 
 def _conditions(snap: Snapshot) -> list[Text]:
     cells = [Text("random weights")] if snap.random_weights else []
+    if not snap.has_sessions:
+        return cells
     return [*cells, Text(f"{snap.clock} clock, at {span(snap.run_s)}")]
 
 

@@ -69,11 +69,10 @@ class PlainLines:
         if snapshot is None:
             return
         self._printed_s = self._now()
-        if not self._conditions_said:
+        if not self._conditions_said and snapshot.has_sessions:
             self._conditions_said = True
-            weights = "random weights, " if snapshot.random_weights else ""
-            self._line(f"{weights}{snapshot.clock} clock, deadline {ms(snapshot.deadline_ms)} ms")
-        self._line(window_line(snapshot))
+            self._line(conditions_line(snapshot))
+        self._line(window_line(snapshot) if snapshot.has_sessions else progress_line(snapshot))
 
     def _line(self, text: str) -> None:
         if self._stream is None:
@@ -84,6 +83,17 @@ class PlainLines:
             self._stream.flush()
         except (OSError, ValueError):
             self._stream = None
+
+
+def conditions_line(snap: Snapshot) -> str:
+    """What holds for every window of the run."""
+    weights = "random weights, " if snap.random_weights else ""
+    return f"{weights}{snap.clock} clock, deadline {ms(snap.deadline_ms)} ms"
+
+
+def progress_line(snap: Snapshot) -> str:
+    """How far work without sessions is, in one line."""
+    return " | ".join([f"{snap.phase} {snap.detail}", *_progress(snap)])
 
 
 def window_line(snap: Snapshot) -> str:
@@ -98,7 +108,11 @@ def window_line(snap: Snapshot) -> str:
         parts.append(f"pool {percent(snap.occupancy)}")
     if snap.cap is not None:
         parts.append(f"cap {cap(snap.cap)}")
-    if snap.progress is not None:
-        left = f", about {span(snap.eta_s)} left" if snap.eta_s is not None else ""
-        parts.append(f"{percent(snap.progress)} done{left}")
-    return " | ".join(parts)
+    return " | ".join([*parts, *_progress(snap)])
+
+
+def _progress(snap: Snapshot) -> list[str]:
+    if snap.progress is None:
+        return []
+    left = f", about {span(snap.eta_s)} left" if snap.eta_s is not None else ""
+    return [f"{percent(snap.progress)} done{left}"]

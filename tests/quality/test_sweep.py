@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from metronome_cli.quality.interval import Estimate
 from metronome_cli.quality.material import own_questions
 from metronome_cli.quality.subject import UNBOUNDED, Variant
 from metronome_cli.quality.sweep import Comparison, Prober, Seen, Sweep, compare, grid
+from metronome_cli.run.probe_quality import parts_of
 from metronome_cli.run.quality_part import quality_part
 from tests.quality.toy import stream_of, toy_subject
 
@@ -36,7 +38,7 @@ def test_unbounded_is_first_and_every_window_has_its_control() -> None:
 
 
 def test_a_sweep_fills_every_regime() -> None:
-    sweep = Sweep(grid([32], [4]), STREAM, 100, own_questions(), turns=3, sessions=2, spoken=256)
+    sweep = Sweep(grid([32], [4]), [STREAM], 100, own_questions(), turns=3, sessions=2, spoken=256)
     part = quality_part(Prober(SUBJECT, sweep), "toy", math.log(1.05))
     assert part.variants == []  # nothing was run yet
     prober = Prober(SUBJECT, sweep)
@@ -60,24 +62,24 @@ def test_progress_never_goes_back_and_a_stop_keeps_whole_variants() -> None:
         shares.append(share)
         return share < 0.5
 
-    prober = Prober(SUBJECT, Sweep(grid([32], [4]), STREAM), watch)
+    prober = Prober(SUBJECT, Sweep(grid([32], [4]), [STREAM]), watch)
     seen = prober.run()
     assert shares == sorted(shares)
     assert prober.stopped
     assert 0 < len(seen) < 4
-    assert all(one.losses is not None and len(one.losses) == len(STREAM) - 1 for one in seen)
+    assert all([len(losses) for losses in one.losses] == [len(STREAM) - 1] for one in seen)
 
 
 def test_untrained_weights_are_refused() -> None:
     dull = toy_subject(sharpness=0.05)
     with pytest.raises(UsageError, match="real weights"):
-        Prober(dull, Sweep(grid([32], [4]), STREAM)).run()
+        Prober(dull, Sweep(grid([32], [4]), [STREAM])).run()
 
 
 def seen_with(variant: Variant, losses: float | None = None) -> Seen:
     seen = Seen(variant)
     if losses is not None:
-        seen.losses = np.full(2000, losses)
+        seen.losses = [np.full(2000, losses)]
     return seen
 
 
@@ -111,9 +113,68 @@ def test_what_broke_is_never_recommended() -> None:
 
 def test_past_the_trained_context_unbounded_is_no_measure() -> None:
     base, bounded = seen_with(UNBOUNDED, 3.0), seen_with(window(256, 4), 3.0)
-    assert base.losses is not None
-    base.losses[1000:] = 9.0
+    base.losses[0][1000:] = 9.0
     found = compare(bounded, base, context=1000)
     assert found.excess is not None
     assert found.excess.value == pytest.approx(0)
     assert found.compared == 1000 - 260
+    assert found.compared_to == 1000
+
+
+def test_streams_are_compared_each_with_its_own() -> None:
+    """One more session that loses nothing halves the mean excess; none of its tokens meet another's."""
+    base, bounded = seen_with(UNBOUNDED, 3.0), seen_with(window(256, 4), 3.2)
+    base.losses.append(np.full(2000, 1.0))
+    bounded.losses.append(np.full(2000, 1.0))
+    found = compare(bounded, base, context=8192)
+    assert found.excess is not None
+    assert found.excess.value == pytest.approx(0.1)
+    assert found.compared == 2 * (2000 - 260)
+    assert found.compared_to == 2001
+
+
+def test_streams_of_a_sweep_read_parts_of_their_own() -> None:
+    half = len(STREAM) // 2
+    prober = Prober(SUBJECT, Sweep(grid([32], [4]), [STREAM[:half], STREAM[half:]], 100))
+    prober.run()
+    alone = Prober(SUBJECT, Sweep(grid([32], [4]), [STREAM[half:]], 100))
+    alone.run()
+    np.testing.assert_allclose(prober.seen[1].losses[1], alone.seen[1].losses[0], atol=1e-5)
+    part = quality_part(prober, "toy", math.log(1.05))
+    assert part.streams == 2
+    assert part.text_tokens == len(STREAM)
+    assert [stretch.age for stretch in part.variants[1].by_age] == [0, 100]
+
+
+def test_what_is_surely_worse_reads_no_further() -> None:
+    """The control without sinks of a narrow window loses at once; what is within the margin reads it all."""
+    texts = [STREAM[at : at + 200] for at in (0, 100, 200)]
+    wide = Variant(PolicySpec("window", 128, 4))
+    shares: list[float] = []
+
+    def watch(what: str, share: float) -> bool:
+        shares.append(share)
+        return True
+
+    sweep = Sweep([UNBOUNDED, window(8), wide], texts, 100, margin=1e-6)
+    prober = Prober(SUBJECT, sweep, watch)
+    prober.run()
+    unbounded, narrow, _ = prober.seen
+    assert len(unbounded.losses) == 3
+    assert len(narrow.losses) < 3
+    assert judge_variant(narrow, compare(narrow, unbounded, 512), sweep.margin).standing == "worse"
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0, abs=0.02)
+    generous = Prober(SUBJECT, replace(sweep, margin=100.0))
+    generous.run()
+    assert [len(seen.losses) for seen in generous.seen] == [3, 3, 3]
+
+
+def test_a_text_is_cut_evenly_or_refused() -> None:
+    ids = list(range(1000))
+    assert [part[0] for part in parts_of(ids, 4, 200, "a.txt")] == [0, 250, 500, 750]
+    assert {len(part) for part in parts_of(ids, 4, 200, "a.txt")} == {200}
+    assert [len(part) for part in parts_of(ids, 2, 0, "a.txt")] == [500, 500]
+    assert [len(part) for part in parts_of(ids, 1, 5000, "a.txt")] == [1000]  # one takes what there is
+    with pytest.raises(UsageError, match=r"a\.txt has 1,000 tokens, 250 for each stream of 300"):
+        parts_of(ids, 4, 300, "a.txt")

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from metronome_cli.errors import UsageError
 from metronome_cli.report.words import ms, percent, span
-from metronome_cli.run.observer import Observers
+from metronome_cli.run.observer import Observers, progress_only
 from metronome_cli.ui import make_observer
 from metronome_cli.ui.dashboard import View, dashboard
 from metronome_cli.ui.glyphs import ASCII, UNICODE, bar, glyphs_for, printable
@@ -65,6 +65,30 @@ def test_nothing_is_lost_at_any_width(width):
         "0 empty", "encode 6.2", "prefill 11", "elapsed", "left", "24 open",
     ):  # fmt: skip
         assert words in page
+
+
+def working(share=0.25):
+    return progress_only("probe", "visit 9 of 36: unbounded", 12.0, share, random_weights=True)
+
+
+@given(width=st.integers(20, 200), share=st.floats(0, 1))
+def test_work_without_sessions_counts_none(width, share):
+    """How far and how long yet; no zeros of sessions, frames or latencies that nobody has."""
+    page = dashboard(View(snapshot=working(share), elapsed_s=12.0), width, ASCII).plain
+    assert all(cell_len(line) <= width for line in page.split("\n"))
+    assert not any(word in page for word in ("running", "waiting", "p99", "frames", "clock"))
+    assert "random weights" in page
+
+
+def test_work_without_sessions_says_how_long_yet():
+    time, stream = Time(), Stream()
+    view = PlainLines(stream, now=time)
+    view.snapshot(working(0.25))
+    view.close()
+    assert stream.getvalue() == "[    0.0 s] probe visit 9 of 36: unbounded | 25 % done, about 36 s left\n"
+    page = dashboard(View(snapshot=working(0.25), elapsed_s=12.0), 80, ASCII).plain
+    assert "25 %" in page
+    assert "about 36 s left" in page
 
 
 def test_short_terminals_keep_what_matters_most():
