@@ -1,8 +1,9 @@
-"""What vLLM and SGLang call their pool's occupancy, their sessions and their tokens.
+"""What vLLM, SGLang and moshi-server call their pool's occupancy, their sessions, tokens and steps.
 
 A session that waits for its next input counts neither as running nor as waiting there, and an engine that
 stalls preempts nothing; so what is read is occupancy and delivered tokens. A server with several engines
-has one series each; they are kept apart by their labels, and the fullest one decides.
+has one series each; they are kept apart by their labels, and the fullest one decides. moshi-server allocates
+its caches when it starts and has no pool to show: its open channels and the time of its steps are read.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Names:
     running: str
     waiting: str
     delivered: str
+    preempted: str = ""
+    step: str = ""  # a histogram of step times in seconds
 
 
 VLLM = Names(
@@ -33,6 +36,7 @@ VLLM = Names(
     "vllm:num_requests_running",
     "vllm:num_requests_waiting",
     "vllm:generation_tokens_total",
+    "vllm:num_preemptions_total",
 )
 SGLANG = Names(
     "SGLang",
@@ -40,7 +44,9 @@ SGLANG = Names(
     "sglang:num_running_reqs",
     "sglang:num_queue_reqs",
     "sglang:generation_tokens_total",
+    "sglang:num_retracted_requests_total",
 )
+MOSHI_SERVER = Names("moshi-server", (), "asr_open_channels", "", "", step="asr_model_step_duration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,18 @@ class Reading:
     delivered: float | None = None  # tokens since the server started
     started: float | None = None  # its start, as it says
     pool_tokens: float | None = None
+    preempted: float | None = None  # since the server started
+    step_s: float | None = None  # sum of the times of all steps since then
+    steps: float | None = None
+
+
+def read_any(samples: Sequence[Sample], metric: str | None = None, where: str = "scrape") -> Reading:
+    """As `read`, and a server without a pool to show has a reading without occupancy. Raises UsageError when
+    nothing is known.
+    """
+    if metric is None and any(sample.name == MOSHI_SERVER.running for sample in samples):
+        return _reading(samples, MOSHI_SERVER, None)
+    return read(samples, metric, where)
 
 
 def read(samples: Sequence[Sample], metric: str | None = None, where: str = "scrape") -> Reading:
@@ -73,16 +91,19 @@ def read(samples: Sequence[Sample], metric: str | None = None, where: str = "scr
     raise _missing([*VLLM.occupancy, *SGLANG.occupancy], names, where)
 
 
-def _reading(samples: Sequence[Sample], known: Names, metric: str) -> Reading:
+def _reading(samples: Sequence[Sample], known: Names, metric: str | None) -> Reading:
     return Reading(
         server=known.server,
-        metric=metric,
-        occupancy=_series(samples, metric),
+        metric=metric or known.running,
+        occupancy=_series(samples, metric) if metric else {},
         running=_sum(samples, known.running),
         waiting=_sum(samples, known.waiting),
         delivered=_sum(samples, known.delivered),
         started=_sum(samples, _START),
         pool_tokens=_pool_tokens(samples),
+        preempted=_sum(samples, known.preempted),
+        step_s=_sum(samples, f"{known.step}_sum"),
+        steps=_sum(samples, f"{known.step}_count"),
     )
 
 

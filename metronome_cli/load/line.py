@@ -55,8 +55,9 @@ class Line(ClientConnection):
         return self.close_exc
 
     def put(self, frames: bytes) -> None:
-        """Hand framed messages to the kernel, as far as it takes them now."""
-        self.transport.write(frames)
+        """Hand framed messages to the kernel, as far as it takes them now; nothing once the socket closes."""
+        if self.open:
+            self.transport.write(frames)
 
     def data_received(self, data: bytes) -> None:
         """The library waits for the other side to hang up where the connection failed; here not for long."""

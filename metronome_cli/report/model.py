@@ -26,6 +26,7 @@ from metronome_cli.report.forecast import (
 )
 from metronome_cli.report.part import Natural, Part
 from metronome_cli.report.probe import Probe
+from metronome_cli.report.wire import Spread, Wire
 
 __all__ = [
     "SCHEMA",
@@ -53,8 +54,10 @@ __all__ = [
     "Point",
     "Probe",
     "Report",
+    "Spread",
     "TimelinePoint",
     "Trials",
+    "Wire",
 ]  # fmt: skip
 
 SCHEMA: Literal["metronome.report/1"] = "metronome.report/1"
@@ -204,6 +207,10 @@ class Point(Part):
     """Where the run stopped carrying output; null: it did not."""
     timeline: list[TimelinePoint] = Field(default_factory=list)
     """The point's windows in order."""
+    windows_each: Natural = 1
+    """Windows that each entry of a long timeline stands for: peaks are the highest, counts are sums."""
+    wire: Wire | None = None
+    """What only sockets tell; null where the engine ran in this process."""
 
 
 class Capacity(Part):
@@ -262,6 +269,8 @@ class Arm(Part):
     """Why its times say nothing of the engine; null: the load generator was on time."""
     timeline: list[TimelinePoint] = Field(default_factory=list)
     """The arm's windows in order."""
+    windows_each: Natural = 1
+    """Windows that each entry of a long timeline stands for: peaks are the highest, counts are sums."""
 
 
 class Trials(Part):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from metronome_cli.config.quantities import format_size
-from metronome_cli.report.model import Arm, Interval, Point, Report
+from metronome_cli.report.model import Arm, Interval, Point, Report, Wire
 from metronome_cli.report.probe_text import device, surfaces
 from metronome_cli.report.table import Column, Table, without_empty_columns
 from metronome_cli.report.tables_probe import age_limits, cells, movers, policy_costs
@@ -16,8 +16,8 @@ from metronome_cli.report.words import NO_DATA, duration, measured, ms, number, 
 def tables(report: Report) -> list[Table]:
     """Every table that the report has something for."""
     found = [
-        objectives(report), points(report), arms(report), trials(report), forecast(report), hazards(report),
-        policy_costs(report), age_limits(report), *surfaces(report), device(report), movers(report),
+        objectives(report), points(report), wires(report), arms(report), trials(report), forecast(report),
+        hazards(report), policy_costs(report), age_limits(report), *surfaces(report), device(report), movers(report),
         *quality_tables(report), cells(report), memory(report), assumptions(report), gaps(report),
         gpus(report), fleet(report),
     ]  # fmt: skip
@@ -56,6 +56,31 @@ def _point(point: Point) -> list[str]:
         number(point.sessions), point.verdict, point.role or NO_DATA, ms(latency.p50), ms(latency.p99),
         ms(latency.max), number(point.misses), number(point.empty_frames), number(point.steps),
         percent(point.occupancy_max), NO_DATA if point.binding == "none" else point.binding, point.reason,
+    ]  # fmt: skip
+
+
+WIRE_COLUMNS = [
+    Column("sessions"), Column("run", 2, text=True), Column("seated", 7), Column("refused", 7),
+    Column("queued", 7), Column("handshake p99", 6), Column("sent late p99.9", 5), Column("output/input", 6),
+    Column("server backlog p99", 4), Column("reconnects", 4), Column("lost", 3, text=True),
+]  # fmt: skip
+
+
+def wires(report: Report) -> Table:
+    """What only sockets tell, of each point over the network; times in milliseconds."""
+    measured_points = report.capacity.points if report.capacity else []
+    ordered = sorted(measured_points, key=lambda point: point.sessions)
+    rows = [_wire(point, point.wire) for point in ordered if point.wire is not None]
+    return Table("Over the network, ms", WIRE_COLUMNS, rows)
+
+
+def _wire(point: Point, wire: Wire) -> list[str]:
+    lost = ", ".join(f"{count} {reason}" for reason, count in point.ended_sessions.items())
+    rate = NO_DATA if wire.output_per_input is None else f"{wire.output_per_input:.3f}"
+    return [
+        number(point.sessions), point.role or NO_DATA, number(wire.seated), number(wire.refused),
+        number(wire.queued), ms(wire.handshake_ms.p99), ms(wire.pacing_late_ms.p999), rate,
+        ms(wire.server_backlog_ms.p99), number(wire.reconnects) if wire.reconnects else NO_DATA, lost or NO_DATA,
     ]  # fmt: skip
 
 

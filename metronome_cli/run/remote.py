@@ -6,6 +6,7 @@ confirmed is confirmed over the whole session length, in real time. Short looks 
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -13,6 +14,8 @@ from typing import cast
 from metronome_cli.config.profile import Profile
 from metronome_cli.control.aimd import AimdGains
 from metronome_cli.errors import UsageError
+from metronome_cli.load.driver import Driver
+from metronome_cli.load.paced import WirePopulation
 from metronome_cli.load.population import StreamSource
 from metronome_cli.report.model import Point, Report
 from metronome_cli.run.capacity import CapacityPlan, CapacityRun
@@ -23,10 +26,13 @@ from metronome_cli.run.point import PointPlan
 from metronome_cli.run.predict_scrape import ScrapePlan
 from metronome_cli.run.remote_lab import RemoteLab, RemotePlan, at_rate
 from metronome_cli.run.remote_point import RemotePointRun
+from metronome_cli.run.remote_wire import in_words
 from metronome_cli.run.search import LOOK_BAD, LOOK_STEPS, Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.targets.base import Target
 from metronome_cli.targets.endpoint import Endpoint
+
+SEAT_POLL_S = 0.1
 
 
 def run_remote_capacity(
@@ -51,12 +57,13 @@ class RemoteCapacityRun(CapacityRun):
         super().__init__(plan, observer, stop, build=_build)
         self._remote = remote
         self._endpoint = found
+        self._lab_here: RemoteLab | None = None
 
     def _measure(self, streams: StreamSource) -> None:
         plan = self.plan
         self.engine = self._endpoint.describe()
         self.weights = "unknown"
-        lab = self._lab(streams)
+        lab = self._lab_here = self._lab(streams)
         try:
             if plan.sessions is not None:
                 whole = PointPlan(plan.sessions, "single", ages="start", length_s=plan.length_s)
@@ -74,6 +81,15 @@ class RemoteCapacityRun(CapacityRun):
             self.search.run()
         finally:
             lab.hang_up()
+
+    def report(self) -> Report:
+        """As of any run; with what the server's occupancy foretells, where it was scraped."""
+        report = super().report()
+        lab = self._lab_here
+        if lab is not None and lab.forecast is not None:
+            report.forecast = lab.forecast
+            report.answer = f"{report.answer} {in_words(lab.forecast)}".rstrip()
+        return report
 
     def _lab(self, streams: StreamSource) -> RemoteLab:
         plan, scrape = self.plan, self._remote.scrape
@@ -95,28 +111,65 @@ class RemoteCapacityRun(CapacityRun):
             endpoint=self._endpoint,
             fetch=None if scrape is None else partial(fetch, ScrapePlan(scrape).address),
             metric=self._remote.metric,
+            scrape_every_s=self._remote.scrape_every_s,
         )
 
 
 class RemoteSearch(Search):
-    """The search, with points over the network."""
+    """The search, with points over the network.
+
+    A server that turns callers away, or lets them wait, has told how many seats it has; nothing beyond them but
+    the next one is tried then.
+    """
+
+    @property
+    def _server(self) -> RemoteLab:
+        return cast(RemoteLab, self.lab)
+
+    @property
+    def ceiling(self) -> int:
+        seats = self._server.seats
+        return super().ceiling if seats is None else max(1, min(super().ceiling, seats))
 
     def _run(self, plan: PointPlan) -> Point:
-        return RemotePointRun(cast(RemoteLab, self.lab), plan).run(into=self.points)
+        return RemotePointRun(self._server, plan).run(into=self.points)
 
     def _ramp(self) -> int | None:
         try:
             return super()._ramp()
         finally:
-            cast(RemoteLab, self.lab).hang_up()
+            self._server.hang_up()
+
+    def _seat(self, driver: Driver, wanted: int) -> bool:
+        """Let callers knock, and wait until each has a seat or has none."""
+        room = super()._seat(driver, wanted)
+        population = cast(WirePopulation, driver.population)
+        while population.connecting and not self.lab.stop():
+            driver.run_until(driver.clock.now() + SEAT_POLL_S)
+        if population.ended["refused"] or population.ended["queued"]:
+            self._server.note_seats(max(1, len(population)))
+            return False
+        return room
 
     def _look(self, sessions: int) -> bool:
+        return sessions <= self.ceiling and super()._look(sessions)
+
+    def _glance(self, sessions: int) -> tuple[bool, Point]:
         point = self._run(PointPlan(sessions, "screen", ages="start", max_steps=LOOK_STEPS))
-        return point.verdict != "fail" and point.missed_steps <= LOOK_BAD
+        return point.verdict != "fail" and point.missed_steps <= LOOK_BAD, point
 
     def _confirm(self, sessions: int, role: str = "confirm") -> Point:
         """The whole session length, ended early only by a failure."""
-        return self._run(PointPlan(sessions, role, ages="start", length_s=self.lab.session_length_s))
+        began_s = time.perf_counter()
+        try:
+            return self._run(PointPlan(sessions, role, ages="start", length_s=self.lab.session_length_s))
+        finally:
+            self._confirmation_s = time.perf_counter() - began_s
+
+    def _show_the_next_fails(self) -> None:
+        if self.found.safe is not None and self.found.safe == self._server.seats:
+            self.found.step = 1
+        super()._show_the_next_fails()
 
 
 def _build(plan: CapacityPlan, observer: Observer) -> TargetFactory:

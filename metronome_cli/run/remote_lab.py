@@ -15,12 +15,13 @@ from typing import cast
 from metronome_cli.config.profile import Profile
 from metronome_cli.errors import EngineError
 from metronome_cli.load.driver import Driver
-from metronome_cli.load.paced import PacedDriver, WirePopulation
+from metronome_cli.load.paced import Crew, PacedDriver, WirePopulation, here
+from metronome_cli.report.model import Forecast
 from metronome_cli.run.lab import Lab
 from metronome_cli.targets.base import Target
 from metronome_cli.targets.endpoint import Endpoint, KnockError, Limits, detect, endpoint, shown
 from metronome_cli.targets.protocols import need_libraries
-from metronome_cli.targets.remote import RemoteTarget
+from metronome_cli.targets.remote import EVERY_S, RemoteTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class RemotePlan:
     protocol: str = "auto"
     scrape: str | None = None
     metric: str | None = None
+    scrape_every_s: float = EVERY_S
     model: str | None = None
     limits: Limits = field(default_factory=Limits)
     environ: Mapping[str, str] | None = field(default=None, repr=False)
@@ -71,7 +73,11 @@ class RemoteLab(Lab):
     endpoint: Endpoint | None = None
     fetch: Callable[[], str] | None = None
     metric: str | None = None
+    scrape_every_s: float = EVERY_S
+    crew: Crew = here
     drivers: list[PacedDriver] = field(default_factory=list)
+    forecast: Forecast | None = None  # of the point that says most about the server's memory
+    seats: int | None = None  # how many callers it seated when it turned others away
 
     def fresh_target(self, seats: int) -> Target:
         assert self.endpoint is not None
@@ -84,11 +90,20 @@ class RemoteLab(Lab):
         """Nobody on the line, a clock at 0, an empty ledger. Whoever was on the line before is hung up."""
         assert self.endpoint is not None
         self.hang_up()
-        target = RemoteTarget(self.endpoint, self.fetch, self.metric)
-        population = WirePopulation(target, self.endpoint, self.streams, self.profile)
+        target = RemoteTarget(self.endpoint, self.fetch, self.metric, self.scrape_every_s)
+        population = WirePopulation(target, self.endpoint, self.streams, self.profile, self.crew)
         driver = PacedDriver(population, self.ledger(), self.stop, self.pulse)
         self.drivers.append(driver)
         return driver
+
+    def note_forecast(self, found: Forecast | None) -> None:
+        """Keep it, unless a full pool is known already: what was seen to fill says more than what may."""
+        if found is not None and (self.forecast is None or self.forecast.observed_t_sat_s is None):
+            self.forecast = found
+
+    def note_seats(self, seats: int) -> None:
+        """That many were seated when somebody was turned away, or left waiting."""
+        self.seats = seats if self.seats is None else max(self.seats, seats)
 
     def hang_up(self) -> None:
         """Close every driver."""

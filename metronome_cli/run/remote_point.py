@@ -9,18 +9,18 @@ own metrics show a full pool.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from metronome_cli.engine.types import EndReason
 from metronome_cli.errors import Verdict
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.paced import NOT_LOST, reasons_in_words
-from metronome_cli.measure.histogram import LogHistogram
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
-from metronome_cli.report.model import Binding, Collapse, Ended, Point
+from metronome_cli.report.model import Binding, Collapse, Ended, Point, Wire
 from metronome_cli.run.point import WARM_UP_STEPS, WINDOW_S, PointPlan, latency_of, result_of
 from metronome_cli.run.remote_lab import RemoteLab
+from metronome_cli.run.remote_wire import forecast_of, wire_of
 from metronome_cli.run.watch import Watch
 
 _BROKEN: tuple[EndReason, ...] = ("closed", "error", "garbage", "flood", "stalled", "unreachable")
@@ -38,6 +38,8 @@ class RemotePointRun:
         self._window_s = max(WINDOW_S, 12 * lab.period_s)
         self._patience_s = max(2.0, 10 * lab.period_s)
         self._judged: list[Judgement] = []
+        self._spoke_s = 0.0  # when audio began
+        self._seated = 0
 
     @property
     def bad_steps(self) -> int:
@@ -50,16 +52,17 @@ class RemotePointRun:
             self._drive()
         finally:
             self.driver.close()
+        self._look_ahead()
         point = self._point()
         into.append(point)
         self.lab.observer.event("point", point.model_dump(mode="json"))
-        self.lab.observer.event("wire", self.wire())
         return point
 
     def _drive(self) -> None:
         driver = self.driver
         lifetime_s = self.plan.length_s or self.lab.session_length_s
         driver.seat_all(self.plan.sessions, lifetime_s)
+        self._spoke_s, self._seated = driver.clock.now(), len(driver.population)
         self._warm_up()
         silence = SilenceWatch(driver.ledger, self._patience_s)
         while not self.lab.stop() and not self._over():
@@ -158,13 +161,17 @@ class RemotePointRun:
             objectives=[result_of(j) for j in judgements],
             collapse=self.collapse,
             timeline=self.watch.timeline,
+            windows_each=self.watch.windows.each,
+            preemptions=driver.population.target.preemptions or 0,
+            wire=self.wire(),
         )
 
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[Ended, Binding]:
         ended = self.driver.population.ended
-        if stalled(self.driver.ledger):  # before all that a caller who heard nothing may have come to
+        if self.driver.population.lost or stalled(self.driver.ledger):  # before all that a caller who heard nothing may have come to
             return "generator", "generator"
-        if self.driver.pool_full_s is not None and (self.collapse is not None or self._lost):
+        failed = [j.metric for j in judgements if j.verdict == "fail"]
+        if self.driver.pool_full_s is not None and self._memory_tells(failed):
             return "pool_exhausted", "memory"
         if ended["refused"] or ended["queued"]:
             return "refused", "slots"
@@ -174,23 +181,26 @@ class RemotePointRun:
             return "engine", "empty"
         if late:
             return "generator", "generator"
-        failed = [j.metric for j in judgements if j.verdict == "fail"]
         if self.driver.lost_beat or failed:
             return "deadline", "empty" if failed == ["empty"] else "deadline"
         return "complete", "none"
+
+    def _memory_tells(self, failed: Sequence[str]) -> bool:
+        """Whether a full pool did harm: sessions were lost or silent, or had to give up their blocks."""
+        preempted = bool(self.driver.population.target.preemptions) and bool(failed)
+        return self.collapse is not None or bool(self._lost) or "empty" in failed or preempted
 
     def _verdict(
         self, judgements: Sequence[Judgement], late: str | None, ended_by: Ended
     ) -> tuple[Verdict, str]:
         driver = self.driver
         lost = reasons_in_words(driver.population.ended, driver.wire.reasons)
+        if driver.population.lost:
+            return "inconclusive", f"a part of the load generator was lost: {driver.population.lost}"
         verdict, reason = overall(judgements, drifts(driver.ledger), late)
         if ended_by == "pool_exhausted":
-            silent = "; every session fell silent" if self.collapse is not None else ""
-            return (
-                "fail",
-                f"the server's KV pool was full at {driver.pool_full_s:.1f} s{silent or f'; {lost}'}",
-            )
+            harm = "every session fell silent" if self.collapse is not None else lost or reason
+            return "fail", f"the server's KV pool was full at {driver.pool_full_s:.1f} s; {harm}"
         if lost and ended_by != "generator":
             return "fail", f"of {self.plan.sessions} sessions: {lost}"
         if self.collapse is not None:
@@ -199,26 +209,19 @@ class RemotePointRun:
             return "inconclusive", "interrupted"
         return verdict, reason
 
-    def wire(self) -> dict[str, Any]:
-        """What only sockets tell: handshakes, pacing, output rate, the server's own backlog, how sessions ended."""
-        counts, target = self.driver.wire, self.driver.population.target
-        return {
-            "sessions": self.plan.sessions,
-            "handshake_ms": _spread(counts.handshake),
-            "pacing_late_ms": _spread(counts.pacing),
-            "server_backlog_ms": _spread(counts.server_backlog),
-            "output_per_input": counts.heard_s / counts.sent_s if counts.sent_s and counts.heard_s else None,
-            "ended": {reason: count for reason, count in self.driver.population.ended.items() if count},
-            "said": dict(counts.reasons),
-            "scrapes": target.scrapes,
-            "failed_scrapes": target.failed_scrapes,
-        }
+    def wire(self) -> Wire:
+        """What only sockets and the server's metrics tell."""
+        population = self.driver.population
+        assert self.lab.endpoint is not None
+        return wire_of(self.driver.wire, population.ended, population.target, self.lab.endpoint)
 
-
-def _spread(histogram: LogHistogram) -> dict[str, float | None]:
-    return {
-        "p50": histogram.percentile(0.5),
-        "p99": histogram.percentile(0.99),
-        "p999": histogram.percentile(0.999),
-        "max": histogram.max_ms,
-    }
+    def _look_ahead(self) -> None:
+        """What the server's occupancy foretells, and how many seats it has."""
+        driver, lab = self.driver, self.lab
+        target, ended = driver.population.target, driver.population.ended
+        trace = target.trace(driver.clock, self._spoke_s)
+        name = str(target.describe().get("server", ""))
+        found = forecast_of(trace, driver.pool_full_s, self.plan.sessions, lab.session_length_s, name)
+        lab.note_forecast(found)
+        if (ended["refused"] or ended["queued"]) and self._seated and driver.pool_full_s is None:
+            lab.note_seats(self._seated)

@@ -40,15 +40,19 @@ def language_model() -> LMModel:
     )  # fmt: skip
 
 
-def codec() -> Any:
-    config = copy.deepcopy(loaders._mimi_config)
+def codec_config() -> dict[str, Any]:
+    config: dict[str, Any] = copy.deepcopy(loaders._mimi_config)
     config["seanet"].update(n_filters=4, dimension=32)
     config["transformer"].update(
         d_model=32, num_heads=4, num_layers=2, dim_feedforward=48, input_dimension=32, output_dimensions=[32],
         context=250,
     )  # fmt: skip
     config["quantizer"].update(dimension=12, bins=CODES, n_q=6, input_dimension=32, output_dimension=32)
-    return loaders.get_mimi(None, config, num_codebooks=BOOKS)
+    return config
+
+
+def codec() -> Any:
+    return loaders.get_mimi(None, codec_config(), num_codebooks=BOOKS)
 
 
 @torch.no_grad()

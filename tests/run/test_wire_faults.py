@@ -39,10 +39,10 @@ def measured(lab, sessions=SESSIONS, settle_early=False, during=lambda run: None
     worker.join(5)
     assert Point.model_validate_json(point.model_dump_json()) == point
     assert len(run.driver.population) == 0
-    assert run.driver.population.loop.busy == 0
+    assert [share.loop.busy for share in run.driver.population.shares] == [0]
     left = [t for t in threading.enumerate() if t not in before and t.name in ("sockets", "scrape")]
     assert left == []
-    assert sum(run.wire()["ended"].values()) == sessions
+    assert sum(run.wire().ended.values()) == sessions
     return run, point
 
 
@@ -250,7 +250,7 @@ def test_a_healthy_server_loses_nobody():
     assert point.ended_sessions == {}
     assert point.frames > 0
     assert point.empty_frames == 0
-    assert run.wire()["output_per_input"] == pytest.approx(1.0, abs=0.1)
+    assert run.wire().output_per_input == pytest.approx(1.0, abs=0.1)
 
 
 def test_dies_by_sigkill_and_comes_back():
@@ -258,7 +258,7 @@ def test_dies_by_sigkill_and_comes_back():
     try:
 
         def kill(run):
-            while run.driver.ledger.total.steps < 15 and run.driver.population.loop._thread.is_alive():
+            while run.driver.ledger.total.steps < 15 and len(run.driver.population):
                 threading.Event().wait(0.02)
             server.kill()
 
