@@ -60,6 +60,20 @@ class PolicySpec:
         """Whether a step gets dearer, or the pool fuller, through a session's whole life."""
         return self.kind in ("unbounded", "recycle")
 
+    def most_blocks(self, *, forward: int, frame: int, block_tokens: int) -> int | None:
+        """Blocks that a session never exceeds; None when it grows without end.
+
+        `forward`: most tokens of one forward pass, for which a ring keeps room beside its window. `frame`: most
+        positions that one frame adds, all of which a window holds while the frame is served.
+        """
+        if self.kind == "unbounded":
+            return None
+        if self.kind == "ring":
+            return ring_blocks(self.window, forward, block_tokens)
+        if self.kind == "recycle":
+            return -(-2 * self.window // block_tokens)
+        return window_blocks(self.window, self.sinks, frame, block_tokens)
+
     def resident_tokens(self, tokens: int) -> int:
         """Upper bound of the tokens kept of a session that has seen `tokens` (before block rounding)."""
         if self.kind == "unbounded":
@@ -69,3 +83,17 @@ class PolicySpec:
         if self.kind == "ring":
             return self.window
         return min(tokens, 2 * self.window)
+
+
+def ring_blocks(window: int, forward: int, block_tokens: int) -> int:
+    """Blocks of a circle in which the first query of a forward pass of that many tokens still finds its window."""
+    return -(-(window + max(1, forward) - 1) // block_tokens)
+
+
+def window_blocks(window: int, sinks: int, frame: int, block_tokens: int) -> int:
+    """Most blocks that window(W, S) holds while a frame of `frame` positions is served.
+
+    Sinks fill whole blocks of their own. The frame's first query looks back W, its last position is frame - 1
+    later, and the W + frame positions between them may begin anywhere in a block.
+    """
+    return -(-sinks // block_tokens) + 1 + -(-(window + frame - 1) // block_tokens)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.policy import PolicySpec, ring_blocks
 from metronome_cli.engine.table import BlockTable
 
 EVERYTHING = 1 << 60  # a window wider than any session
@@ -94,7 +94,7 @@ class Ring:
 
     def __init__(self, window: int, chunk: int, block_tokens: int) -> None:
         self.window = window - 1
-        self.blocks = -(-(window + chunk - 1) // block_tokens)
+        self.blocks = ring_blocks(window, chunk, block_tokens)
         self.max_chunk = self.blocks * block_tokens - window + 1
 
     def release(self, table: BlockTable) -> list[int]:

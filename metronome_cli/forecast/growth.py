@@ -87,14 +87,12 @@ class Growth:
 
     def blocks_at_most(self) -> int | None:
         """Blocks that a session never exceeds; None when it grows without end."""
-        policy, size = self.policy, self.block_tokens
-        if policy.kind == "unbounded":
-            return None
-        if policy.kind == "ring":  # reserved at once, with room for one forward pass beside the window
-            return -(-(policy.window + max(1, math.ceil(self.into)) - 1) // size)
-        if policy.kind == "recycle":
-            return -(-2 * policy.window // size)
-        return window_blocks(policy.window, policy.sinks, math.ceil(self.most_per_frame), size)
+        forward = math.ceil(self.into) + (
+            max(self.listening, self.speaking) > 0
+        )  # the last token said comes along
+        return self.policy.most_blocks(
+            forward=forward, frame=math.ceil(self.most_per_frame), block_tokens=self.block_tokens
+        )
 
     def law(self, frames: int) -> Law:
         """Blocks held after that many frames."""
@@ -126,15 +124,6 @@ class Growth:
         if most is None:
             return blocks
         return np.full_like(blocks, most) if self.policy.kind == "ring" else np.minimum(blocks, most)
-
-
-def window_blocks(window: int, sinks: int, frame: int, block_tokens: int) -> int:
-    """Most blocks that window(W, S) holds while a frame of `frame` positions is served.
-
-    Sinks fill whole blocks of their own. The frame's first query looks back W, its last position is frame - 1
-    later, and the W + frame positions between them may begin anywhere in a block.
-    """
-    return -(-sinks // block_tokens) + 1 + -(-(window + frame - 1) // block_tokens)
 
 
 def _collect(values: Reals, weights: Reals) -> Law:

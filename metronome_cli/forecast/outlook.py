@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from metronome_cli.config.policy import window_blocks
 from metronome_cli.config.profile import Profile
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.fill import Fill
-from metronome_cli.forecast.growth import window_blocks
 from metronome_cli.forecast.passage import Hazard, Passage, quantile
 from metronome_cli.forecast.stores import hazards, main_growth
 

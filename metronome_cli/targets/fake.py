@@ -30,19 +30,28 @@ class FakeTarget:
         self._before_step = before_step  # may raise, for tests of faults
         self._steps = 0
         self._tokens: dict[int, float] = {}
+        self._used = 0  # blocks of all sessions
         self._waiting: set[int] = set()
         self._next_slot = 0
         pool = profile.pool
         assert pool is not None
         self._block_tokens = pool.block_tokens
         self._total = pool.block_count(profile.shape.kv_bytes_per_token)
+        tokens = profile.tokens
+        self._most_blocks = profile.policy_spec.most_blocks(
+            forward=math.ceil(tokens.into) + (not tokens.fused),
+            frame=math.ceil(max(tokens.per_frame(True), tokens.per_frame(False))),
+            block_tokens=pool.block_tokens,
+        )
 
     def open(self, age_s: float = 0.0) -> int:
         if len(self._tokens) >= self._seats:
             raise SlotRefused("slots", f"all {self._seats} seats are taken")
         tokens = self._profile.positions_at(age_s)
-        if self._used() + self._blocks(tokens) > self._total:
+        blocks = self._blocks(tokens)
+        if self._used + blocks > self._total:
             raise SlotRefused("memory", "no room in the pool")
+        self._used += blocks
         slot = self._next_slot
         self._next_slot += 1
         self._tokens[slot] = tokens
@@ -60,20 +69,22 @@ class FakeTarget:
         before = self._tokens[frame.slot]
         fed_back = 0 if self._profile.tokens.fused else frame.tokens_out
         after = before + self._profile.tokens.into + fed_back
-        if self._used() + self._blocks(after) - self._blocks(before) > self._total:
+        grown = self._blocks(after) - self._blocks(before)
+        if self._used + grown > self._total:
             self._waiting.add(frame.slot)
             return FrameOutcome(frame.slot, frame.tokens_out, 0, waiting=True)
         self._waiting.discard(frame.slot)
         self._tokens[frame.slot] = after
+        self._used += grown
         return FrameOutcome(frame.slot, frame.tokens_out, frame.tokens_out)
 
     def close(self, slot: int) -> None:
-        del self._tokens[slot]
+        self._used -= self._blocks(self._tokens.pop(slot))
         self._waiting.discard(slot)
 
     def pool(self) -> PoolState:
         waiting = len(self._waiting)
-        return PoolState(self._used(), self._total, len(self._tokens) - waiting, waiting)
+        return PoolState(self._used, self._total, len(self._tokens) - waiting, waiting)
 
     def blocks_at(self, age_s: float) -> int:
         return self._blocks(self._profile.positions_at(age_s))
@@ -82,8 +93,7 @@ class FakeTarget:
         return {"device": "none", "weights": "none"}
 
     def _blocks(self, tokens: float) -> int:
-        resident = self._profile.policy_spec.resident_tokens(math.ceil(tokens))
-        return math.ceil(resident / self._block_tokens)
-
-    def _used(self) -> int:
-        return sum(self._blocks(tokens) for tokens in self._tokens.values())
+        blocks, policy = math.ceil(tokens / self._block_tokens), self._profile.policy_spec
+        if self._most_blocks is None:
+            return blocks
+        return self._most_blocks if policy.kind == "ring" else min(blocks, self._most_blocks)

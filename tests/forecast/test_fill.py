@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.policy import PolicySpec, window_blocks
 from metronome_cli.config.profile import Profile
 from metronome_cli.forecast.fill import Fill, staggered_starts
-from metronome_cli.forecast.growth import Growth, window_blocks
+from metronome_cli.forecast.growth import Growth
 from metronome_cli.forecast.passage import quantile
 from metronome_cli.forecast.stores import main_growth
 from metronome_cli.load.turns import TurnPlan, TurnProcess
