@@ -50,6 +50,8 @@ class Driver:
         self.recomputed_tokens = 0
         self.occupancy_max = 0.0
         self.pool_full_s: float | None = None  # when a session first found no block
+        self.full_pool = "KV"  # whose it was: the decoder's, or a further stage's
+        self.stage_occupancy: dict[str, float] = {}  # of further stages' pools, after the last step
         self._batching = batching
         self._max_batch = population.profile.max_batch
         self._period_s = population.profile.frame.period_s
@@ -122,8 +124,10 @@ class Driver:
         self.preemptions += result.preemptions
         self.recomputed_tokens += result.recomputed_tokens
         self.occupancy_max = max(self.occupancy_max, result.pool.occupancy)
-        if self.pool_full_s is None and _found_no_block(result):
-            self.pool_full_s = self._free_s
+        self.stage_occupancy = {stage: pool.occupancy for stage, pool in result.other_pools.items()}
+        full = _full_pool(result)
+        if self.pool_full_s is None and full is not None:
+            self.pool_full_s, self.full_pool = self._free_s, full
 
     def _settle(self, session: Session, outcome: FrameOutcome) -> None:
         """What becomes of a session after one of its frames."""
@@ -143,8 +147,10 @@ class Driver:
         self.ledger.forget(session.index)
 
 
-def _found_no_block(result: StepResult) -> bool:
-    """Whether some session wanted a block in this step and the pool had none."""
+def _full_pool(result: StepResult) -> str | None:
+    """Whose pool had no block for a session that wanted one in this step: "KV", or a stage's name."""
+    elsewhere = [stage for stage, pool in result.other_pools.items() if pool.waiting]
+    if elsewhere:
+        return elsewhere[0]
     refused = any(outcome.ended == "refused" for outcome in result.outcomes)
-    elsewhere = any(pool.waiting for pool in result.other_pools.values())
-    return result.pool.waiting > 0 or elsewhere or result.preemptions > 0 or refused
+    return "KV" if result.pool.waiting > 0 or result.preemptions > 0 or refused else None

@@ -1,29 +1,29 @@
 """Drives a server over the network, in real time: the shape of load/driver.py, sessions of load/wire.py.
 
-Sockets live in a thread of their own; their news are taken here, in the caller's thread, into the same ledger that
-the in-process driver fills. The frames of all sessions that were due in one period make one step: servers batch
-them, so they are no independent evidence. A step is counted when no frame of it can be answered any more.
+Sockets live in a thread of their own, or in workers (load/share.py). Their news are taken here, in the caller's thread,
+into the same ledger that the in-process driver fills, so workers change nothing in how is counted. The frames of all
+sessions that were due in one period make one step: servers batch them, so they are no independent evidence. A step is
+counted when no frame of it can be answered any more.
 
-The generator's lateness is the time between a frame's planned sending and the instant at which it was handed to
-the socket; the latest in a step counts.
+The generator's lateness is the time between a frame's planned sending and the instant after it was handed to the
+kernel; the latest in a step counts.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import EndReason, SlotRefused
 from metronome_cli.load.clock import RealClock
-from metronome_cli.load.loop_thread import LoopThread
 from metronome_cli.load.news import Ended, Lagged, News, Paced, Seated
 from metronome_cli.load.population import StreamSource
-from metronome_cli.load.wheel import Wheel
-from metronome_cli.load.wire import Beat, Hall, WireSession
+from metronome_cli.load.share import Order, Share, ShareLike
+from metronome_cli.load.wire import Beat
 from metronome_cli.measure.histogram import LogHistogram
 from metronome_cli.measure.ledger import FrameRecord, Ledger
 from metronome_cli.measure.pulse import Pulse, Still
@@ -58,36 +58,49 @@ def beat_of(profile: Profile) -> Beat:
     return Beat(frame.period_s, max(1.0, 10 * frame.period_s), frame.backlog_limit)
 
 
+Crew = Callable[[Order], Sequence[ShareLike]]  # starts the shares of one population
+
+
+def here(order: Order) -> Sequence[ShareLike]:
+    """One share, in this process."""
+    return [Share(order)]
+
+
 class WirePopulation:
     """Callers on the line; their handshakes happen while the driver runs."""
 
     def __init__(
-        self, target: RemoteTarget, endpoint: Endpoint, streams: StreamSource, profile: Profile
+        self,
+        target: RemoteTarget,
+        endpoint: Endpoint,
+        streams: StreamSource,
+        profile: Profile,
+        crew: Crew = here,
     ) -> None:
         self.target = target
         self.profile = profile
         self.ended: Counter[EndReason] = Counter()
         self.refused = 0
-        self.loop = LoopThread()
-        self.inbox: deque[News] = deque()
         self.seated: set[int] = set()
         self.clock = RealClock()
-        now = self.clock.now
-        self._hall = Hall(endpoint, beat_of(profile), now, self.inbox.append, Wheel(now))
-        self._streams = streams
-        self._sessions: dict[int, WireSession] = {}
-        self._cancel: dict[int, Callable[[], None]] = {}
+        self.shares = crew(Order(endpoint, streams, beat_of(profile), self.clock.zero_s))
+        self._open: dict[int, ShareLike] = {}  # in order of opening
         self._next_index = 0
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._open)
 
     @property
     def connecting(self) -> int:
         """Those whose handshake is not over."""
-        return len(self._sessions) - len(self.seated)
+        return len(self._open) - len(self.seated)
 
-    def open(self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> WireSession:
+    @property
+    def lost(self) -> str | None:
+        """Why a part of the sessions cannot be reached any more."""
+        return next((share.lost for share in self.shares if share.lost is not None), None)
+
+    def open(self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> None:
         """Let one more caller knock; every session is new, whatever `age_s` says. Raises SlotRefused once the
         server has turned one away.
         """
@@ -95,50 +108,58 @@ class WirePopulation:
             raise SlotRefused("slots", "the server takes no more sessions")
         index = self._next_index
         self._next_index += 1
-        session = WireSession(
-            index,
-            self._hall,
-            self._streams.stream(index),
-            phase_s=self._streams.phase_s(index),
-            lifetime_s=lifetime_s,
-        )
-        self._sessions[index] = session
-        self._cancel[index] = self.loop.spawn(session.live())
-        return session
+        share = self.shares[index % len(self.shares)]
+        self._open[index] = share
+        share.open(index, lifetime_s)
 
     def begin(self) -> None:
         """Who is seated speaks, from now on."""
-        self.loop.post(self._hall.open.set)
+        for share in self.shares:
+            share.begin()
 
     def close_newest(self, count: int, reason: EndReason = "shed") -> None:
         """Hang up the callers that came last."""
-        for index in list(self._sessions)[::-1][: max(0, count)]:
-            self._cancel[index]()
+        for index in list(self._open)[::-1][: max(0, count)]:
+            self._open[index].hang_up(index)
             self.forget(index, reason)
 
     def forget(self, index: int, reason: EndReason) -> bool:
         """That session is over; False when that was known."""
-        if self._sessions.pop(index, None) is None:
+        share = self._open.pop(index, None)
+        if share is None:
             return False
-        del self._cancel[index]
+        share.forget(index)
         self.seated.discard(index)
         self.ended[reason] += 1
         return True
 
     def forget_all(self) -> None:
-        """Those who never got to run when the loop was closed."""
-        for index in list(self._sessions):
+        """Those who never got to run when their share was closed."""
+        for index in list(self._open):
             self.forget(index, "finished")
 
     def horizon_s(self) -> float:
         """No frame due before this instant can still be answered."""
-        return min((session.horizon_s for session in list(self._sessions.values())), default=math.inf)
+        return min((share.horizon_s() for share in self.shares), default=math.inf)
+
+    def poll(self, take: Callable[[News], None]) -> None:
+        """Whatever has come is taken."""
+        for share in self.shares:
+            share.poll(take)
+
+    def close(self) -> None:
+        """Hang everybody up. A last `poll` brings the ends."""
+        for share in self.shares:
+            share.start_closing()
+        for share in self.shares:
+            share.close()
 
 
 class PacedDriver:
     """One server, one population, one ledger. `close` hangs everybody up."""
 
     preemptions = 0
+    stage_occupancy: Mapping[str, float] = {}
     recomputed_tokens = 0
 
     def __init__(
@@ -180,7 +201,7 @@ class PacedDriver:
         """Let `count` callers knock together, wait until each is seated or turned away, then let them speak."""
         for _ in range(count):
             self.population.open(self.clock.now(), lifetime_s=lifetime_s)
-        while self.population.connecting and not self.stopped():
+        while self.population.connecting and not self.stopped() and not self.population.lost:
             self._take_news()
             time.sleep(_NAP_S)
         self.begin()
@@ -205,7 +226,7 @@ class PacedDriver:
         """Hang up and count what was still open. A second time does nothing."""
         self._closing = True
         try:
-            self.population.loop.close()
+            self.population.close()
         finally:
             self._count(final=True)
             self.population.forget_all()
@@ -220,9 +241,7 @@ class PacedDriver:
         self._flush(min(horizon, self.clock.now()))
 
     def _take_news(self) -> None:
-        inbox = self.population.inbox
-        for _ in range(len(inbox)):
-            self._take(inbox.popleft())
+        self.population.poll(self._take)
 
     def _take(self, news: News) -> None:
         if isinstance(news, FrameRecord):

@@ -111,6 +111,8 @@ class TimelinePoint(Part):
     """End of the window, in seconds of the run's own clock."""
     occupancy: float | None = None
     """Used blocks of the KV pool / all blocks, 0 to 1."""
+    stage_occupancy: dict[str, float] = {}
+    """The same of further stages' pools, such as a talker's, by stage."""
     running: Natural = 0
     """Sessions that hold blocks and move."""
     waiting: Natural = 0

@@ -119,8 +119,14 @@ def _pool_panel(panel: Axes, windows: Sequence[TimelinePoint]) -> None:
     values = [or_nan(window.occupancy) for window in windows]
     panel.plot(_times(windows), values, color=STAND_IN["pool"])
     panel.fill_between(_times(windows), values, color=STAND_IN["pool"], alpha=0.15, linewidth=0)
-    panel.set_ylabel("KV pool")
+    stages = sorted({stage for window in windows for stage in window.stage_occupancy})[: len(SERIES)]
+    for index, stage in enumerate(stages):
+        used = [or_nan(window.stage_occupancy.get(stage)) for window in windows]
+        panel.plot(_times(windows), used, color=STAND_IN[SERIES[index]], linestyle="--", label=short(stage))
+    panel.set_ylabel("KV pool" if not stages else "pools")
     share_axis(panel)
+    if stages:
+        legend(panel)
 
 
 def _empty_panel(panel: Axes, windows: Sequence[TimelinePoint]) -> None:

@@ -1,4 +1,8 @@
-"""Makes a long timeline short without losing what it is looked at for: peaks stay peaks, counts stay sums."""
+"""Makes a long timeline short without losing what it is looked at for: peaks stay peaks, counts stay sums.
+
+A merged window has the highest p99, maximum and occupancy of those that it stands for, the median of their medians,
+the sums of their counts, and the last one's time and sessions.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from metronome_cli.report.model import TimelinePoint
+
+MOST_WINDOWS = 2000
 
 
 def thin(windows: Sequence[TimelinePoint], most: int) -> list[TimelinePoint]:
@@ -16,6 +22,36 @@ def thin(windows: Sequence[TimelinePoint], most: int) -> list[TimelinePoint]:
     return [_merged(windows[start : start + stride]) for start in range(0, len(windows), stride)]
 
 
+class Timeline:
+    """Windows as they come, in bounded room: beyond `most`, each entry stands for twice as many as before.
+
+    So an hour and a month look alike, evenly spaced. `each`: windows that one entry stands for; the last entry may
+    stand for fewer.
+    """
+
+    def __init__(self, most: int = MOST_WINDOWS) -> None:
+        self.each = 1
+        self._most = max(2, most + most % 2)
+        self._whole: list[TimelinePoint] = []
+        self._open: list[TimelinePoint] = []  # fewer than `each`
+
+    def add(self, window: TimelinePoint) -> None:
+        """One more, later than all before."""
+        self._open.append(window)
+        if len(self._open) < self.each:
+            return
+        self._whole.append(_merged(self._open))
+        self._open = []
+        if len(self._whole) == self._most:
+            self._whole = [_merged(self._whole[at : at + 2]) for at in range(0, self._most, 2)]
+            self.each *= 2
+
+    @property
+    def windows(self) -> list[TimelinePoint]:
+        """The entries so far, in order."""
+        return self._whole + ([_merged(self._open)] if self._open else [])
+
+
 def _merged(windows: Sequence[TimelinePoint]) -> TimelinePoint:
     last = windows[-1]
     return last.model_copy(
@@ -24,6 +60,9 @@ def _merged(windows: Sequence[TimelinePoint]) -> TimelinePoint:
             "p99_ms": _of(max, [w.p99_ms for w in windows]),
             "max_ms": _of(max, [w.max_ms for w in windows]),
             "occupancy": _of(max, [w.occupancy for w in windows]),
+            "stage_occupancy": {
+                stage: max(w.stage_occupancy.get(stage, 0.0) for w in windows) for stage in last.stage_occupancy
+            },
             "waiting": max(w.waiting for w in windows),
             "frames": sum(w.frames for w in windows),
             "misses": sum(w.misses for w in windows),

@@ -244,6 +244,7 @@ class PointRun:
             objectives=[result_of(j) for j in judgements],
             collapse=self.collapse,
             timeline=self.watch.timeline,
+            windows_each=self.watch.windows.each,
         )
 
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[Ended, Binding]:
@@ -270,7 +271,7 @@ class PointRun:
             return f"{ended['context']} sessions reached the model's context limit before the session length"
         if ended_by == "refused":
             return f"{self.refused + ended['refused']} sessions were refused: no room in the KV pool"
-        full = f"the KV pool was full at {driver.pool_full_s:.1f} s"
+        full = f"the {driver.full_pool} pool was full at {driver.pool_full_s:.1f} s"
         if self.collapse is not None:
             return f"{full}; every session fell silent"
         return f"{full}: {driver.preemptions} preemptions" if driver.preemptions else full

@@ -7,6 +7,7 @@ import time
 from metronome_cli.load.driver import Driver
 from metronome_cli.measure.ledger import Tally
 from metronome_cli.report.model import TimelinePoint
+from metronome_cli.report.thin import Timeline
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.observer import Snapshot, WindowCounts
 
@@ -20,7 +21,7 @@ class Watch:
     def __init__(self, lab: Lab, driver: Driver, phase: str, detail: str) -> None:
         self.lab = lab
         self.driver = driver
-        self.timeline: list[TimelinePoint] = []
+        self.windows = Timeline()
         self.cap: float | None = None
         self.offered = 0
         self.shed = 0
@@ -29,11 +30,16 @@ class Watch:
         self._detail = detail
         lab.observer.phase(phase, detail)
 
+    @property
+    def timeline(self) -> list[TimelinePoint]:
+        """The windows so far, in bounded room."""
+        return self.windows.windows
+
     def close_window(self, done: float | None = None) -> tuple[Tally, TimelinePoint]:
         """End the window: its tally, its line in the timeline; `done` is this phase's share done, 0..1."""
         tally = self.driver.ledger.close_window()
         point = self._timeline_point(tally)
-        self.timeline.append(point)
+        self.windows.add(point)
         self.lab.observer.event("window", {"phase": self._phase, **point.model_dump()})
         self.lab.observer.snapshot(self._snapshot(tally, point, done))
         return tally, point
@@ -43,6 +49,7 @@ class Watch:
         return TimelinePoint(
             t_s=self.driver.clock.now(),
             occupancy=pool.occupancy if pool.total_blocks else None,
+            stage_occupancy=dict(self.driver.stage_occupancy),
             running=pool.running,
             waiting=pool.waiting,
             sessions=len(self.driver.population),
