@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import EndReason, SlotRefused
@@ -159,7 +160,7 @@ class PacedDriver:
     """One server, one population, one ledger. `close` hangs everybody up."""
 
     preemptions = 0
-    stage_occupancy: Mapping[str, float] = {}
+    stage_occupancy: Mapping[str, float] = MappingProxyType({})
     recomputed_tokens = 0
 
     def __init__(

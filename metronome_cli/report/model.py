@@ -111,7 +111,7 @@ class TimelinePoint(Part):
     """End of the window, in seconds of the run's own clock."""
     occupancy: float | None = None
     """Used blocks of the KV pool / all blocks, 0 to 1."""
-    stage_occupancy: dict[str, float] = {}
+    stage_occupancy: dict[str, float] = Field(default_factory=dict)
     """The same of further stages' pools, such as a talker's, by stage."""
     running: Natural = 0
     """Sessions that hold blocks and move."""
