@@ -3,9 +3,10 @@
     MetronomeError
     ├── UsageError          bad flag, profile, objective, file           exit 2
     │   └── NoAudioError    nothing usable among the audio files         exit 2
-    ├── EngineError         the engine under test failed                 exit 1
-    └── Interrupted         SIGINT / SIGTERM, with a partial result      exit 130 / 143
+    └── EngineError         the engine under test failed                 exit 1
+        └── DeviceMemoryError   the device's memory was not enough       exit 1
 
+A run that is interrupted raises nothing: it ends with a report that says so (exit 130 after SIGINT, 143 after SIGTERM).
 `exit_code_for` and `exit_code_of` in this module are the only place that maps outcomes to codes.
 """
 
@@ -65,12 +66,8 @@ class EngineError(MetronomeError):
     """The engine under test failed; what was measured before stays valid."""
 
 
-class Interrupted(MetronomeError):
-    """The user or the system asked to stop."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__("interrupted")
-        self.signum = signum
+class DeviceMemoryError(EngineError):
+    """The device's memory was not enough for what was asked; less may fit."""
 
 
 def exit_code_for(status: Status, verdict: Verdict | None, *, signum: int | None = None) -> ExitCode:
@@ -89,8 +86,4 @@ def exit_code_for(status: Status, verdict: Verdict | None, *, signum: int | None
 
 def exit_code_of(error: MetronomeError) -> ExitCode:
     """The exit code of a command that ended with a designed error before it had a report."""
-    if isinstance(error, UsageError):
-        return ExitCode.USAGE
-    if isinstance(error, Interrupted):
-        return exit_code_for("interrupted", None, signum=error.signum)
-    return ExitCode.INTERNAL
+    return ExitCode.USAGE if isinstance(error, UsageError) else ExitCode.INTERNAL

@@ -14,7 +14,7 @@ import pytest
 from metronome_cli import __version__
 from metronome_cli.cli import app, console, registry, run
 from metronome_cli.cli.registry import COMMANDS, load_command
-from metronome_cli.errors import EngineError, Interrupted, UsageError
+from metronome_cli.errors import EngineError, UsageError
 
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("METRONOME_")}
 
@@ -112,8 +112,6 @@ def test_usage_errors_exit_2_with_a_hint_and_nothing_on_stdout(
 @pytest.mark.parametrize(("error", "code", "says"), [
     (UsageError("wrong", hint="right"), 2, "error: wrong\n\nhint: right\n"),
     (EngineError("broke"), 1, "error: broke\n"),
-    (Interrupted(15), 143, "error: interrupted\n"),
-    (Interrupted(2), 130, "error: interrupted\n"),
     (KeyboardInterrupt(), 130, ""),
     (UsageError("[bold]not markup[/bold] :smile:"), 2, "error: [bold]not markup[/bold] :smile:\n"),
 ])  # fmt: skip
