@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from metronome_cli.config.policy import Exhaustion
+from metronome_cli.engine.faults import check_audio, engine_error
 from metronome_cli.engine.pool import PoolExhausted
 from metronome_cli.engine.stack import PagedStack
 from metronome_cli.engine.timer import Stopwatch
@@ -84,8 +85,12 @@ class FrameEngine:
             self.stack.open(slot, age_positions)
         except PoolExhausted as error:
             raise SlotRefused("memory", f"the KV pool has no room for it: {error}") from error
-        with torch.inference_mode():
-            self.model.open(slot)
+        try:
+            with torch.inference_mode():
+                self.model.open(slot)
+        except Exception:
+            self.stack.close(slot)
+            raise
         self._free.popleft()
         self._seats[slot] = _Seat()
         return slot
@@ -106,7 +111,8 @@ class FrameEngine:
     def step(self, frames: Sequence[FrameInput]) -> StepResult:
         """One frame of each session given, in one batch; outcomes in the order of `frames`.
 
-        Raises ValueError for a slot that is not seated or given twice, EngineError when the model fails.
+        Raises ValueError for a slot that is not seated or given twice, EngineError when the model fails or what it
+        makes is no number.
         After an EngineError every seat can still be closed.
         """
         self._check(frames)
@@ -120,9 +126,7 @@ class FrameEngine:
         except EngineError:
             raise
         except Exception as error:
-            raise EngineError(
-                f"the engine failed in a frame step: {error or type(error).__name__}"
-            ) from error
+            raise engine_error(error, "a frame step") from error
         return StepResult(
             outcomes=[tally.outcomes[frame.slot] for frame in frames],
             stages_s=timer.seconds,
@@ -209,6 +213,8 @@ class FrameEngine:
             timer,
         )
         for frame, output in zip(frames, outputs, strict=True):
+            if output.audio is not None:
+                check_audio(output.audio)
             tally.outcomes[frame.slot] = FrameOutcome(
                 frame.slot, frame.tokens_out, len(output.tokens), tokens=output.tokens, audio=output.audio
             )

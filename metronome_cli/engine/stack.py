@@ -11,13 +11,13 @@ from torch import Tensor
 
 from metronome_cli.config.policy import PolicySpec, SinkPositions
 from metronome_cli.engine.attention import PagedAttention
+from metronome_cli.engine.faults import check_finite
 from metronome_cli.engine.inputs import InputLog, kept_inputs
 from metronome_cli.engine.plan import Planner, Reach, StepPlan
 from metronome_cli.engine.pool import BlockPool, PoolExhausted
 from metronome_cli.engine.residency import EVERYTHING, Recycle, residency
 from metronome_cli.engine.rotary import Rotary
 from metronome_cli.engine.table import BlockTable, covered_runs
-from metronome_cli.errors import EngineError
 
 REBUILD_CHUNK = 256  # tokens of one slot that a recomputation runs at once
 
@@ -303,8 +303,7 @@ class PagedStack:
             hidden = self.layers.run(embeds, plan)
         else:
             hidden = self.layers.run(embeds, plan)[: len(tables)]
-        if not torch.isfinite(hidden).all():
-            raise EngineError("a hidden state is not finite")
+        check_finite(hidden, "a hidden state")
         for table, count in zip(tables, counts, strict=True):
             table.length += count
         return hidden

@@ -21,6 +21,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from metronome_cli.engine.faults import check_picked
+
 SLOTS = 20  # tokens of a unit at most, the last of them <|chunk_eos|>
 _WINDOW = 512  # tokens that the repetition penalty looks back on
 
@@ -181,6 +183,7 @@ class DuplexSampler:
     def pick(self, slots: Sequence[int], logits: Tensor) -> Tensor:
         """logits: [batch, vocab] -> tokens [batch]."""
         logits = logits.float()
+        check_picked(logits, logits.argmax(-1))
         first = self._draw(slots, logits.softmax(-1))
         words = self._draw(slots, self._chances(slots, logits.clone()))
         tokens = torch.where(first == self._ids.chunk_eos, first, words)

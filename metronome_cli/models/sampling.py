@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from metronome_cli.engine.faults import check_picked
+
 
 class Sampler:
     """`temperature` 0 is greedy."""
@@ -34,7 +36,12 @@ class Sampler:
         del self._generators[slot]
 
     def pick(self, slots: Sequence[int], logits: Tensor) -> Tensor:
-        """logits: [batch, vocab], row b of slots[b] -> token ids [batch]."""
+        """logits: [batch, vocab], row b of slots[b] -> token ids [batch]. Raises EngineError for a NaN."""
+        picked = self._pick(slots, logits)
+        check_picked(logits, picked)
+        return picked
+
+    def _pick(self, slots: Sequence[int], logits: Tensor) -> Tensor:
         if self._temperature == 0.0:
             return logits.argmax(dim=1)
         draws = torch.stack(

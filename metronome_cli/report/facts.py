@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from metronome_cli.config.quantities import format_size
-from metronome_cli.report.model import Point, Report
+from metronome_cli.report.model import Arm, Point, Report
 from metronome_cli.report.words import duration, ms, number, plural
 
 RANDOM_WEIGHTS = (
@@ -36,8 +36,25 @@ def _conditions(report: Report) -> Iterator[str]:
     if report.clock == "virtual":
         yield VIRTUAL_CLOCK
     if report.generator.healthy is False:
-        late = ms(report.generator.late_ms_p99)
-        yield f"The load generator was late itself (p99 {late} ms): latency is not the engine's alone."
+        yield f"{_late(report)}: latency is not the engine's alone there."
+    each = max((part.windows_each for part in _measured(report)), default=1)
+    if each > 1:
+        yield f"Timelines are shortened: up to {each} windows in one, peaks kept."
+
+
+def _measured(report: Report) -> list[Point | Arm]:
+    points = report.capacity.points if report.capacity else []
+    return [*points, *report.arms]
+
+
+def _late(report: Report) -> str:
+    """In which points, and why."""
+    points = report.capacity.points if report.capacity else []
+    spoilt = [point for point in points if point.ended_by == "generator"]
+    if not spoilt:
+        return f"The load generator was late itself (p99 {ms(report.generator.late_ms_p99)} ms)"
+    where = f"{len(spoilt)} of {plural(len(points), 'point')}"
+    return f"The load generator was late itself in {where} ({spoilt[-1].reason})"
 
 
 def _audio(report: Report) -> Iterator[str]:

@@ -31,6 +31,7 @@ from metronome_cli.report.model import (
 )
 from metronome_cli.report.read import parse_report
 from metronome_cli.report.strict_json import dumps
+from metronome_cli.report.thin import Timeline
 
 CONDITIONS = (
     "command", "argv", "profile", "environment", "settings", "started_at", "clock", "version", "seed",
@@ -53,7 +54,7 @@ class Story:
     trials: list[Trials] = field(default_factory=list)
     ramp: list[TimelinePoint] = field(default_factory=list)
     phase: str = ""
-    windows: list[TimelinePoint] = field(default_factory=list)  # of the phase that is not judged yet
+    timeline: Timeline = field(default_factory=Timeline)  # of the phase that is not judged yet
     collapse: Collapse | None = None
     last_t_s: float = 0.0
 
@@ -86,24 +87,27 @@ class Story:
 
     def _take_phase(self, data: dict[str, Any]) -> None:
         if self.phase != RAMP:
-            self.windows, self.collapse = [], None
+            self.timeline, self.collapse = Timeline(), None
         self.phase = str(data["name"])
 
     def _take_window(self, data: dict[str, Any]) -> None:
         phase = str(data.get("phase", ""))
         window = _of(TimelinePoint, {key: value for key, value in data.items() if key != "phase"})
-        (self.ramp if phase == RAMP else self.windows).append(window)
+        if phase == RAMP:
+            self.ramp.append(window)
+        else:
+            self.timeline.add(window)
 
     def _take_point(self, data: dict[str, Any]) -> None:
         self.points.append(_of(Point, data))
-        self.windows, self.collapse = [], None
+        self.timeline, self.collapse = Timeline(), None
 
     def _take_collapse(self, data: dict[str, Any]) -> None:
         self.collapse = _of(Collapse, {key: value for key, value in data.items() if key != "arm"})
 
     def _take_arm(self, data: dict[str, Any]) -> None:
         self.arms.append(_of(Arm, data))
-        self.windows, self.collapse = [], None
+        self.timeline, self.collapse = Timeline(), None
 
     def _take_trials(self, data: dict[str, Any]) -> None:
         self.trials.append(_of(Trials, data))
@@ -116,7 +120,8 @@ class Story:
     def report(self) -> Report:
         """What is known, as the report of an interrupted run."""
         assert self.conditions is not None
-        points = self.points + ([self._unjudged()] if self.windows else [])
+        windows = self.timeline.windows
+        points = self.points + ([self._unjudged(windows)] if windows else [])
         capacity = self._capacity(points) if self.conditions.get("command") == "capacity" else None
         verdict = self._verdict()
         return _of(
@@ -139,9 +144,8 @@ class Story:
             },
         )
 
-    def _unjudged(self) -> Point:
+    def _unjudged(self, windows: list[TimelinePoint]) -> Point:
         """The phase that was cut off: its counts are sums of its windows, its percentiles are not known."""
-        windows = self.windows
         latest = [w.max_ms for w in windows if w.max_ms is not None]
         filled = [w.occupancy for w in windows if w.occupancy is not None]
         return Point(
@@ -159,6 +163,7 @@ class Story:
             occupancy_max=max(filled, default=None),
             collapse=self.collapse,
             timeline=windows,
+            windows_each=self.timeline.each,
         )
 
     def _single(self) -> bool:

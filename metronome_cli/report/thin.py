@@ -11,7 +11,7 @@ from statistics import median
 
 from metronome_cli.report.model import TimelinePoint
 
-MOST_WINDOWS = 2000
+MOST_WINDOWS = 1000
 
 
 def thin(windows: Sequence[TimelinePoint], most: int) -> list[TimelinePoint]:

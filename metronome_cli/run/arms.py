@@ -163,6 +163,7 @@ class ArmRun:
             objectives=[result_of(judgement) for judgement in self._judged(evidence)],
             generator_late=generator_late(self.driver.ledger),
             timeline=timeline,
+            windows_each=self.watch.windows.each,
         )
 
     def _judged(self, evidence: Evidence) -> list[Judgement]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metronome_cli.engine.types import SlotRefused
-from metronome_cli.errors import EngineError
+from metronome_cli.errors import DeviceMemoryError, EngineError
 from metronome_cli.load.arrivals import Arrival, at_once, spread_ages
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.feeder import Feeder
@@ -73,7 +73,7 @@ class PointRun:
     def run(self, into: list[Point]) -> Point:
         """The point, added to `into` as well; when the engine fails, with what was measured until then.
 
-        Raises EngineError after that.
+        Raises EngineError after that, except where device memory ran out: fewer sessions may fit.
         """
         failure: EngineError | None = None
         try:
@@ -83,7 +83,7 @@ class PointRun:
         point = self._point(failure)
         into.append(point)
         self.lab.observer.event("point", point.model_dump(mode="json"))
-        if failure is not None:
+        if failure is not None and not isinstance(failure, DeviceMemoryError):
             raise failure
         return point
 
@@ -211,7 +211,8 @@ class PointRun:
         elif self.plan.fills_only and verdict == "inconclusive" and ledger.total.steps and not late:
             verdict, reason = "pass", "every session's cache fitted to its end"
         if failure is not None:
-            verdict, reason, ended_by, binding = "fail", failure.message, "engine", "none"
+            verdict, reason, ended_by = "fail", failure.message, "engine"
+            binding = "memory" if isinstance(failure, DeviceMemoryError) else "none"
         elif self.lab.stop():
             ended_by = "interrupted"
             if verdict == "pass":

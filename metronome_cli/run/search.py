@@ -13,8 +13,10 @@ from typing import Literal
 
 from metronome_cli.control.aimd import Aimd, AimdGains
 from metronome_cli.engine.types import SlotRefused
+from metronome_cli.errors import DeviceMemoryError
 from metronome_cli.load.driver import Driver
 from metronome_cli.report.model import Binding, Point, TimelinePoint
+from metronome_cli.report.thin import Timeline
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.point import WARM_UP_STEPS, PointPlan, PointRun, all_old
 from metronome_cli.run.watch import Watch
@@ -61,13 +63,18 @@ class Search:
         self.gains = gains
         self.method: Method = method
         self.points: list[Point] = []
-        self.ramp_timeline: list[TimelinePoint] = []
+        self._ramp_windows = Timeline()
         self.memory_limit, self.memory_known = self._memory_limit()
         self.found = Found()
         self._soak = soak
         self._budget_s = budget_s
         self._confirmation_s = 0.0  # of wall time, what the last confirmation took
         self._confirm_steps = max(confirm_steps, round(ROOM_FOR_BAD * lab.steps_needed))
+
+    @property
+    def ramp_timeline(self) -> list[TimelinePoint]:
+        """The controller's windows so far."""
+        return self._ramp_windows.windows
 
     @property
     def ceiling(self) -> int:
@@ -105,12 +112,16 @@ class Search:
         controller = Aimd(gains, limit_ms)
         driver = self.lab.driver(self.ceiling)
         watch = Watch(self.lab, driver, "ramp", f"AIMD, target {gains.target:.0%} of the deadline")
-        self.ramp_timeline = watch.timeline
+        self._ramp_windows = watch.windows
         healthy, window_s = 0, max(gains.window_s, RAMP_WINDOW_PERIODS * self.lab.period_s)
         for window in range(RAMP_WINDOWS):
-            room = self._seat(driver, min(int(controller.cap), self.ceiling))
-            watch.cap, watch.offered = controller.cap, driver.population.refused + len(driver.population)
-            driver.run_until(driver.clock.now() + window_s)
+            try:
+                room = self._seat(driver, min(int(controller.cap), self.ceiling))
+                watch.cap, watch.offered = controller.cap, driver.population.refused + len(driver.population)
+                driver.run_until(driver.clock.now() + window_s)
+            except DeviceMemoryError as error:
+                self.lab.observer.notice(f"the ramp ends here: {error.message}")
+                break
             tally, _ = watch.close_window(window / (window + 5))
             seated = len(driver.population)
             missed = tally.misses > 0 and limit_ms <= self.lab.deadline_ms
@@ -331,11 +342,11 @@ class Search:
     def _run(self, plan: PointPlan) -> Point:
         return self._measure(plan)[1]
 
-    def _measure(self, plan: PointPlan) -> tuple[PointRun, Point]:
+    def _measure(self, plan: PointPlan, reruns: int = RERUNS) -> tuple[PointRun, Point]:
         """One point; again where the generator stalled, since that says nothing of so many sessions."""
-        for _ in range(1 + RERUNS):
-            run = PointRun(self.lab, plan)
-            point = run.run(into=self.points)
-            if self._soak or not run.spoilt or self.lab.stop():
-                break
-        return run, point
+        run = PointRun(self.lab, plan)
+        point = run.run(into=self.points)
+        if self._soak or not run.spoilt or self.lab.stop() or not reruns:
+            return run, point
+        del run  # its engine, before the next one is made
+        return self._measure(plan, reruns - 1)

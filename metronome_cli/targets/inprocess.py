@@ -13,9 +13,10 @@ import torch
 from metronome_cli.config.profile import Pool, Profile
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.engine import FrameEngine
+from metronome_cli.engine.faults import engine_error, is_out_of_memory
 from metronome_cli.engine.types import FrameInput, PoolState, StepResult
 from metronome_cli.engine.weights import DecoderWeights
-from metronome_cli.errors import EngineError, UsageError
+from metronome_cli.errors import UsageError
 from metronome_cli.models.registry import Loaded, load_adapter
 
 
@@ -29,7 +30,12 @@ class InProcessModel:
     @classmethod
     def load(cls, profile: Profile, *, device: str, seed: int, weights: Path | None = None) -> InProcessModel:
         """Weights of the profile's adapter: random ones from the seed, or a checkpoint directory's."""
-        return cls(load_adapter(profile, weights=weights, device=pick_device(device), seed=seed), seed)
+        try:
+            return cls(load_adapter(profile, weights=weights, device=pick_device(device), seed=seed), seed)
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise engine_error(error, "loading the model") from error
+            raise
 
     @property
     def placement(self) -> tuple[torch.device, torch.dtype]:
@@ -49,8 +55,8 @@ class InProcessModel:
             )
         try:
             return self._build(profile, profile.pool, seats)
-        except RuntimeError as error:  # torch's word for memory that is not there
-            raise EngineError(f"the engine could not be made: {error}") from error
+        except (RuntimeError, MemoryError) as error:
+            raise engine_error(error, "making the KV pool") from error
 
     def _build(self, profile: Profile, pool: Pool, seats: int) -> InProcessTarget:
         gc.collect()  # the engine before this one may hang on to its pool by a cycle
@@ -80,8 +86,8 @@ class InProcessTarget:
     def open(self, age_s: float = 0.0) -> int:
         try:
             return self._engine.open(self._profile.positions_at(age_s))
-        except RuntimeError as error:
-            raise EngineError(f"a session could not be opened: {error}") from error
+        except (RuntimeError, MemoryError) as error:
+            raise engine_error(error, "opening a session") from error
 
     def step(self, frames: Sequence[FrameInput]) -> StepResult:
         return self._engine.step(frames)

@@ -37,7 +37,11 @@ def measured(where, stopped_s):
 @pytest.mark.parametrize("where", ["between", "within"])
 def test_a_suspended_process_is_its_own_lateness(where):
     point = measured(where, 2.5)
-    assert (point["verdict"], point["ended_by"], point["binding"]) == ("inconclusive", "generator", "generator")
+    assert (point["verdict"], point["ended_by"], point["binding"]) == (
+        "inconclusive",
+        "generator",
+        "generator",
+    )
     assert "this process was suspended" in point["reason"]
 
 

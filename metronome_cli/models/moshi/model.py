@@ -134,6 +134,7 @@ class MoshiModel:
         if network.depth is not None:
             with timer("depth"):
                 said = torch.cat([said, network.depth.run(hidden, text, self._sampler.code)], dim=1)
+        self._sampler.check()
         frame = self._streams.finish(step, said)
         return Reply(said, frame, step.speaks)
 

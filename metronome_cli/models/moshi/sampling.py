@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from metronome_cli.engine.faults import check_finite
 from metronome_cli.models.moshi.shape import MoshiShape
 
 
@@ -53,6 +54,7 @@ class FrameSampler:
         self._opened = 0
         self._generators: dict[int, torch.Generator] = {}
         self._noise: Sequence[Tensor] = ()
+        self._picked: list[Tensor] = []  # logits of this frame's tokens, [batch, 1] each
 
     @classmethod
     def of(cls, shape: MoshiShape, seed: int, device: torch.device) -> FrameSampler:
@@ -80,6 +82,7 @@ class FrameSampler:
 
     def begin(self, slots: Sequence[int]) -> None:
         """Draw the noise of one frame of these slots."""
+        self._picked = []
         noise = torch.empty(len(slots), sum(self._widths), device=self._device)
         if noise.shape[1]:
             for row, slot in enumerate(slots):
@@ -88,11 +91,19 @@ class FrameSampler:
 
     def text(self, logits: Tensor) -> Tensor:
         """[batch, vocab] -> [batch]."""
-        return self._text.pick(logits, self._noise[0])
+        return self._noted(logits, self._text.pick(logits, self._noise[0]))
 
     def code(self, step: int, logits: Tensor) -> Tensor:
         """The code of one depth step: [batch, codes] -> [batch]."""
-        return self._audio.pick(logits, self._noise[1 + step])
+        return self._noted(logits, self._audio.pick(logits, self._noise[1 + step]))
+
+    def check(self) -> None:
+        """The frame is picked. Raises EngineError where a logit of it was no number."""
+        check_finite(torch.cat(self._picked, dim=1), "a logit")
+
+    def _noted(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        self._picked.append(logits.gather(1, tokens[:, None]).float())
+        return tokens
 
 
 def _width(choice: Choice, vocab: int) -> int:

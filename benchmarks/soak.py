@@ -1,0 +1,176 @@
+"""A million frames on the virtual clock: does memory stay flat, and how fast does the events file grow?
+
+    python benchmarks/soak.py [--frames 1000000] [--target fake|engine] [--sessions 64] [--output DIR]
+
+`fake`: the package's simulated target, so that all else is soaked: clock, driver, sessions, ledger, timeline, events.
+`engine`: the smoke profile's model and pool in this process. Sessions live a minute and are followed by newcomers, so
+that seats, blocks and streams are given back and taken again some ten thousand times.
+
+Memory is the resident set after each window of the run. The slope is that of a line through the medians of forty
+equal stretches, the first four left out, in bytes a thousand frames, with the 95 % interval of a regression. The
+process is told to give freed memory back at the end of each stretch where the C library can (`malloc_trim`), so that
+what is left is what is held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metronome_cli.config.loading import load_profile
+from metronome_cli.config.objectives import Objective
+from metronome_cli.config.profile import Profile
+from metronome_cli.report.events import EventsFile
+from metronome_cli.run.audio import open_audio
+from metronome_cli.run.in_process import load_model
+from metronome_cli.run.lab import Lab
+from metronome_cli.run.observer import Observers, Snapshot
+from metronome_cli.run.point import PointPlan, PointRun
+from metronome_cli.run.stop import Stop
+from metronome_cli.targets.base import Target
+from metronome_cli.targets.fake import FakeTarget
+
+STRETCHES = 40
+LEFT_OUT = 4
+LIFE_S = 60.0
+
+
+class Scales:
+    """An observer that weighs the process after each window."""
+
+    def __init__(self, frames: int) -> None:
+        self.stretch = frames / STRETCHES
+        self.weights: list[tuple[int, int]] = []  # frames answered, resident bytes
+        self._began_s = time.perf_counter()
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """Weigh; at the end of a stretch after tidying up."""
+        before = self.weights[-1][0] if self.weights else 0
+        if snapshot.frames // self.stretch > before // self.stretch:
+            tidy()
+            spent_s = time.perf_counter() - self._began_s
+            print(f"{snapshot.frames:>9,} frames, {resident() / 2**20:.1f} MiB, {spent_s:.0f} s", flush=True)
+        self.weights.append((snapshot.frames, resident()))
+
+    def phase(self, name: str, detail: str) -> None:
+        """Nothing to weigh."""
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        """Nothing to weigh."""
+
+    def notice(self, message: str) -> None:
+        """Nothing to weigh."""
+
+    def close(self) -> None:
+        """Nothing to weigh."""
+
+    def slope(self) -> tuple[float, float, float]:
+        """Bytes a thousand frames: the line through the stretches' medians, and its 95 % interval."""
+        from scipy.stats import linregress, t
+
+        frames, kept = np.array(self.weights, dtype=float).T
+        place = np.minimum(frames // self.stretch, STRETCHES - 1)
+        middles = [
+            (np.median(frames[place == k]), np.median(kept[place == k])) for k in range(LEFT_OUT, STRETCHES)
+        ]
+        fit = linregress(*np.array(middles).T)
+        reach = fit.stderr * t.ppf(0.975, len(middles) - 2)
+        return 1e3 * fit.slope, 1e3 * (fit.slope - reach), 1e3 * (fit.slope + reach)
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def tidy() -> None:
+    """Collect cycles and hand freed memory back."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # another C library: what it keeps counts as held
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def lab_of(profile: Profile, target: str, sessions: int, observer: Observers) -> Lab:
+    """The smoke profile's conditions, with a pool that holds everybody."""
+    assert profile.pool is not None
+    pool = profile.pool.model_copy(update={"blocks": 8 * sessions, "budget": None})
+    profile = profile.model_copy(update={"pool": pool})
+    streams, _ = open_audio((), profile.frame, 0, observer)
+    model = (
+        load_model(profile, device="cpu", seed=0, weights=None, observer=observer)
+        if target == "engine"
+        else None
+    )
+
+    def make(profile: Profile, seats: int) -> Target:
+        if model is not None:
+            return model.fresh_target(profile, seats)
+        return FakeTarget(profile, seats, lambda batch: 0.02 + 0.0002 * batch)
+
+    return Lab(
+        profile=profile,
+        make_target=make,
+        streams=streams,
+        objectives=[Objective.parse("p99<80ms"), Objective.parse("empty<1%")],
+        clock="virtual",
+        batching="continuous",
+        session_length_s=LIFE_S,
+        seed=0,
+        observer=observer,
+        stop=Stop(),
+        max_sessions=4 * sessions,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--target", choices=("fake", "engine"), default="fake")
+    parser.add_argument("--sessions", type=int, default=64)
+    parser.add_argument(
+        "--output", type=Path, help="where events go; a directory that is removed, if not given"
+    )
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as spare:
+        return soak(args.frames, args.target, args.sessions, args.output or Path(spare))
+
+
+def soak(frames: int, target: str, sessions: int, output: Path) -> int:
+    """Run it and print what was seen; 0 when every frame was counted."""
+    profile = load_profile("smoke")
+    scales, events = Scales(frames), EventsFile(output)
+    lab = lab_of(profile, target, sessions, Observers(scales, events))
+    events.event("run", {"command": "capacity"})
+    began_s = time.perf_counter()
+    length_s = frames / sessions * profile.frame.period_s
+    point = PointRun(lab, PointPlan(sessions, "soak", length_s=length_s, settle_early=False)).run(into=[])
+    wall_s = time.perf_counter() - began_s
+    events.close()
+    slope, low, high = scales.slope()
+    size = events.path.stat().st_size
+    kept = [weight for _, weight in scales.weights]
+    print(f"{point.frames:,} frames of {sessions} sessions, {point.steps:,} steps, {length_s / 60:.0f} min of the "
+          f"run's clock, in {wall_s:.0f} s; verdict {point.verdict}")  # fmt: skip
+    print(f"resident: median {statistics.median(kept) / 2**20:.1f} MiB, highest {max(kept) / 2**20:.1f} MiB")
+    print(f"slope: {slope:+.1f} bytes a thousand frames, 95 % interval {low:+.1f} to {high:+.1f}")
+    print(f"timeline: {len(point.timeline)} entries of {point.windows_each} windows; events: {size:,} bytes, "
+          f"{size / point.frames * 1e3:.0f} a thousand frames")  # fmt: skip
+    return 0 if abs(point.frames - frames) < 0.01 * frames else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
