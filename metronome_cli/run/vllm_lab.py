@@ -1,0 +1,102 @@
+"""The conditions of points on vLLM in this process: a fresh engine for each, in an event loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.load.driver import Driver
+from metronome_cli.load.loop_thread import LoopThread
+from metronome_cli.load.streamed import StreamDriver, StreamPopulation
+from metronome_cli.load.turns import TurnPlan
+from metronome_cli.run.lab import Lab
+from metronome_cli.targets.vllm.arguments import MOST_SEATS, Arguments, engine_arguments, make_room
+from metronome_cli.targets.vllm.engine import Streams
+from metronome_cli.targets.vllm.gauge import Gauge
+from metronome_cli.targets.vllm.target import VllmTarget, frame_blocks
+from metronome_cli.targets.vllm.warm import check_window, warm
+
+START_S = 3600.0  # loading a large model takes a while
+WARM_S = 600.0
+STOP_S = 60.0
+EngineMaker = Callable[[Arguments, Gauge], Streams]
+
+
+@dataclass(frozen=True, slots=True)
+class VllmPlan:
+    """Which model, and what is passed on to vLLM's engine."""
+
+    model: str
+    given: Arguments = field(default_factory=dict)
+
+    @property
+    def weights(self) -> str:
+        """Where they are from."""
+        return "random" if self.given.get("load_format") == "dummy" else self.model
+
+    @property
+    def seats(self) -> int:
+        """Most sessions of one run."""
+        return int(self.given.get("max_num_seqs") or MOST_SEATS) * int(
+            self.given.get("data_parallel_size") or 1
+        )
+
+    def arguments(self, profile: Profile, seats: int, seed: int) -> Arguments:
+        """All of one engine. Raises UsageError."""
+        return engine_arguments(profile, self.model, seats, seed, self.given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    engine: Streams
+    loop: LoopThread
+
+    def stop(self) -> None:
+        try:
+            self.loop.wait(self.engine.stop(), STOP_S)
+        finally:
+            self.loop.close()
+
+
+@dataclass(slots=True)
+class VllmLab(Lab):
+    """A lab whose drivers have an engine of their own each. Only the last one runs."""
+
+    vllm: VllmPlan = field(default_factory=lambda: VllmPlan(""))
+    make_engine: EngineMaker | None = None
+    told: Callable[[dict[str, Any]], None] = lambda description: None
+    running: list[_Running] = field(default_factory=list)
+
+    def driver(self, seats: int) -> Driver:
+        """A fresh engine, warm, with nobody in it; the one before it is stopped. Raises EngineError, UsageError."""
+        self.hang_up()
+        engine, loop = self._start(seats)
+        turns = self.profile.turns
+
+        def turn_plan(index: int) -> TurnPlan:
+            return TurnPlan(turns.speaking_share, turns.turn, seed=self.seed * 1_000_003 + index)
+
+        population = StreamPopulation(
+            VllmTarget(engine, self.profile), self.profile, self.streams, turn_plan, loop, self.seed
+        )
+        return cast(Driver, StreamDriver(population, self.ledger(), self.stop, self.pulse))  # but for `step`
+
+    def _start(self, seats: int) -> tuple[Streams, LoopThread]:
+        assert self.make_engine is not None
+        arguments = self.vllm.arguments(self.profile, seats, self.seed)
+        make_room(arguments, self.profile)
+        engine = self.make_engine(arguments, Gauge(frame_blocks(self.profile)))
+        loop = LoopThread("vllm")
+        self.running.append(_Running(engine, loop))
+        loop.wait(engine.start(), START_S)
+        seen = loop.wait(warm(engine, self.profile), WARM_S)
+        window = check_window(self.profile, seen)
+        self.told(engine.describe() | ({"window": window} if window else {}))
+        return engine, loop
+
+    def hang_up(self) -> None:
+        """Stop the engine that runs."""
+        while self.running:
+            self.running.pop().stop()

@@ -1,0 +1,74 @@
+"""vLLM's log, in a file of its own: what all its processes write, and why they died."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+_EXCEPTION = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b(?:: (?P<what>.+))?$")
+_DEATH = re.compile(r"\b(died|killed|out of memory)\b", re.IGNORECASE)
+_MOST = 300  # characters of a reason
+_TAIL_BYTES = 1 << 20
+
+
+class EngineLog:
+    """A file that vLLM's processes append to. `close` removes it unless it is to be kept."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="metronome-vllm-"))
+        self.file = self._folder / "vllm.log"
+        self.configuration = self._folder / "logging.json"
+        self.file.touch()
+        self.configuration.write_text(json.dumps(_configuration(self.file)))
+        self._from = 0
+
+    def mark(self) -> None:
+        """A new engine begins: what stands there so far was another's."""
+        self._from = self.file.stat().st_size
+
+    def reason(self, error: BaseException) -> str:
+        """The first exception in the log since the mark, else the first death, else what the error itself says."""
+        lines = self._lines()
+        for line in lines:
+            if found := _EXCEPTION.match(line):
+                return _short(found["what"] or line)
+        for line in lines:
+            if _DEATH.search(line):
+                return _short(line)
+        return _short(str(error) or type(error).__name__)
+
+    def _lines(self) -> list[str]:
+        with self.file.open("rb") as file:
+            file.seek(self._from)
+            return file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
+
+    def close(self, *, keep: bool = False) -> None:
+        """Remove the file, or leave it for the user to read."""
+        if not keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _short(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= _MOST else text[: _MOST - 3] + "..."
+
+
+def _configuration(file: Path) -> dict[str, object]:
+    """Python's logging, for vLLM's processes."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"plain": {"format": "%(message)s"}},
+        "handlers": {
+            "file": {
+                "class": "logging.FileHandler",
+                "filename": str(file),
+                "formatter": "plain",
+                "delay": True,
+            }
+        },
+        "loggers": {"vllm": {"handlers": ["file"], "level": "INFO", "propagate": False}},
+    }
