@@ -41,6 +41,11 @@ class RealClock:
     def __init__(self) -> None:
         self.start()
 
+    @property
+    def zero_s(self) -> float:
+        """Time 0 on `time.perf_counter`."""
+        return self._start
+
     def start(self) -> None:
         self._start = time.perf_counter()
 

@@ -12,7 +12,8 @@ import itertools
 import math
 from collections.abc import Callable
 
-AT_ONCE = 64  # acts in one turn: more would keep the loop from reading
+AT_ONCE = 64  # acts in one turn, and
+TURN_S = 0.005  # how long it may last: more would keep the loop from reading
 
 
 class Wheel:
@@ -41,11 +42,13 @@ class Wheel:
 
     def _turn(self) -> None:
         self._armed_s = -math.inf  # nothing arms during the turn
-        waiting = self._waiting
+        waiting, now = self._waiting, self._now()
+        until = now + TURN_S
         for _ in range(AT_ONCE):
-            if not waiting or waiting[0][0] > self._now():
+            if not waiting or waiting[0][0] > now or now > until:
                 break
             heapq.heappop(waiting)[2]()
+            now = self._now()
         self._armed_s, self._timer = math.inf, None
         if waiting:
             self._arm()

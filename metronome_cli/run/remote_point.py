@@ -76,6 +76,8 @@ class RemotePointRun:
         while driver.ledger.total.steps < WARM_UP_STEPS and len(driver.population) and not self.lab.stop():
             driver.run_until(driver.clock.now() + self.lab.period_s)
         if not self._lost:
+            if driver.population.lost is not None:
+                return
             fresh = self.lab.ledger()
             fresh.still_s = driver.ledger.still_s  # whose backlog is still being worked off
             driver.ledger = fresh
@@ -84,6 +86,8 @@ class RemotePointRun:
         driver, plan = self.driver, self.plan
         total = driver.ledger.total
         if not len(driver.population) or (plan.settle_early and (self._lost or stalled(driver.ledger))):
+            return True
+        if driver.population.lost is not None:
             return True
         if self.collapse is not None:
             return driver.clock.now() - (self.collapse.last_output_t_s or 0.0) > 3 * self._patience_s
@@ -168,7 +172,9 @@ class RemotePointRun:
 
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[Ended, Binding]:
         ended = self.driver.population.ended
-        if self.driver.population.lost or stalled(self.driver.ledger):  # before all that a caller who heard nothing may have come to
+        if self.driver.population.lost:
+            return "generator", "generator"
+        if stalled(self.driver.ledger):  # before all that a caller who heard nothing may have come to
             return "generator", "generator"
         failed = [j.metric for j in judgements if j.verdict == "fail"]
         if self.driver.pool_full_s is not None and self._memory_tells(failed):
@@ -179,7 +185,7 @@ class RemotePointRun:
             return "engine", "none"
         if self.collapse is not None or ended["mute"]:
             return "engine", "empty"
-        if late:
+        if late:  # before silence: who is late to listen hears nothing
             return "generator", "generator"
         if self.driver.lost_beat or failed:
             return "deadline", "empty" if failed == ["empty"] else "deadline"
@@ -203,6 +209,8 @@ class RemotePointRun:
             return "fail", f"the server's KV pool was full at {driver.pool_full_s:.1f} s; {harm}"
         if lost and ended_by != "generator":
             return "fail", f"of {self.plan.sessions} sessions: {lost}"
+        if ended_by == "generator" and late:
+            return "inconclusive", late
         if self.collapse is not None:
             return "fail", f"every session fell silent at {self.collapse.t_s:.1f} s"
         if self.lab.stop() and verdict == "pass":

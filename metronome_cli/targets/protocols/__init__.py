@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -24,8 +25,8 @@ def client_codec(protocol: str, model: str | None = None) -> Callable[[], Client
     """Makes a codec for each session. Raises UsageError for an unknown protocol or a missing library."""
     make: Callable[..., ClientCodec] = _load(protocol, 1)
     if protocol == "unmute":
-        return lambda: make(True)
-    return (lambda: make(model)) if protocol == "vllm-realtime" else make
+        return partial(make, True)
+    return partial(make, model) if protocol == "vllm-realtime" else make
 
 
 def host_codec(protocol: str) -> Callable[[], HostCodec]:

@@ -1,0 +1,107 @@
+"""A share of the sessions in a process of its own: it answers what it is asked, and speaks of nothing else.
+
+Each question carries commands, each answer the news since the last one. The asking side decides how often, so that
+nothing piles up on the way; the sockets run in their thread whether anybody asks or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+from metronome_cli.load.news import Ended, Lagged, News, Paced, Seated
+from metronome_cli.load.share import Order, Share
+from metronome_cli.measure.ledger import FrameRecord
+
+Command = tuple[str, int, float]  # "open", index, lifetime; "hang_up", index; "begin"; "close"
+BEGIN: Command = ("begin", 0, 0.0)
+CLOSE: Command = ("close", 0, 0.0)
+
+
+@dataclass(slots=True)
+class Answer:
+    """News in bulk; what comes with every frame as plain numbers. No frame due before `horizon_s` is still to come."""
+
+    horizon_s: float = 0.0
+    cpu_share: float | None = None
+    records: array[float] = field(default_factory=lambda: array("d"))  # five a frame, as in FrameRecord
+    paced: array[float] = field(default_factory=lambda: array("d"))  # two a frame, as in Paced
+    lagged: array[float] = field(default_factory=lambda: array("d"))
+    rare: list[Seated | Ended] = field(default_factory=list)
+
+    def add(self, news: News) -> None:
+        """One more."""
+        if isinstance(news, FrameRecord):
+            self.records.extend((news.session, news.due_s, news.done_s, news.expected, news.delivered))
+        elif isinstance(news, Paced):
+            self.paced.extend((news.due_s, news.late_s))
+        elif isinstance(news, Lagged):
+            self.lagged.append(news.seconds)
+        else:
+            self.rare.append(news)
+
+    def news(self) -> Iterator[News]:
+        """All of it, sessions' ends last."""
+        frames, paced = self.records.tolist(), self.paced.tolist()
+        for at in range(0, len(frames), 5):
+            session, due_s, done_s, expected, delivered = frames[at : at + 5]
+            yield FrameRecord(int(session), due_s, done_s, int(expected), int(delivered))
+        for at in range(0, len(paced), 2):
+            yield Paced(paced[at], paced[at + 1])
+        yield from map(Lagged, self.lagged)
+        yield from self.rare
+
+
+class Worker:
+    """Carries out commands on its share."""
+
+    def __init__(self, order: Order) -> None:
+        self._share = Share(order)
+        self._now = order.now
+
+    def answer(self, commands: Sequence[Command]) -> Answer:
+        """Do as told; the news since the last answer."""
+        share = self._share
+        for name, index, lifetime_s in commands:
+            if name == "open":
+                share.open(index, lifetime_s)
+            elif name == "hang_up":
+                share.hang_up(index)
+            elif name == "begin":
+                share.begin()
+            else:
+                share.close()
+        answer = Answer(min(self._now(), share.horizon_s()), share.cpu_share)
+        share.poll(self._noting(answer))
+        return answer
+
+    def _noting(self, answer: Answer) -> Callable[[News], None]:
+        def note(news: News) -> None:
+            if isinstance(news, Ended):
+                self._share.forget(news.index)
+            answer.add(news)
+
+        return note
+
+    def close(self) -> None:
+        """Hang everybody up."""
+        self._share.close()
+
+
+def work(pipe: Connection, order: Order) -> None:
+    """The whole life of a worker process: until it is told to close, or nobody is there to ask."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asking side says when to stop
+    worker = Worker(order)
+    try:
+        with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+            closing = False
+            while not closing:
+                commands: Sequence[Command] = pipe.recv()
+                closing = CLOSE in commands
+                pipe.send(worker.answer(commands))
+    finally:
+        worker.close()
