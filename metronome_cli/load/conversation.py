@@ -10,7 +10,8 @@ planned instant at which its last sample has arrived to the last token of its an
 the one before it is not answered, just as the engine would let it wait. One that owes no answer still gets a token,
 the least that can be asked for, which is thrown away.
 
-A session that has been quiet for `give_up_s` is not behind but stuck: its frames count as empty, and late by that time.
+Who answers, but too late, is behind; a session that has been quiet for `give_up_s` is not behind but stuck: its frames
+count as empty, and late by that time.
 """
 
 from __future__ import annotations
@@ -241,25 +242,18 @@ class Conversation:
         self._free.set()
         if frame.due_s > -math.inf and not frame.told:
             self._tell(FrameRecord(self.index, frame.due_s, now, frame.out, len(delivered)))
-
-    def _stuck(self) -> bool:
-        now = self._now()
-        return now - max(self._heard_s, self._waiting[0].due_s) >= self._give_up_s
-
-    def _look(self) -> None:
-        """Frames that nothing came for; raises OverError where answers come, but too far behind."""
-        if not self._waiting:
-            return
-        if self._stuck():
-            self._give_up()
-        elif len(self._waiting) > self._profile.frame.backlog_limit and self._recently():
+        if len(self._waiting) > self._profile.frame.backlog_limit:
             raise OverError("lost_beat", f"{len(self._waiting)} frames behind")
 
-    def _recently(self) -> bool:
-        """Whether anything came within the time after which frames are given up."""
-        return self._now() - self._heard_s < self._give_up_s
+    def _stuck(self) -> bool:
+        if not self._waiting:
+            return False
+        return self._now() - max(self._heard_s, self._waiting[0].due_s) >= self._give_up_s
 
-    def _give_up(self) -> None:
+    def _look(self) -> None:
+        """Give up the frames that nothing came for."""
+        if not self._stuck():
+            return
         latest_s = self._now() - self._give_up_s
         for frame in self._waiting:
             if frame.told or frame.due_s > latest_s:
