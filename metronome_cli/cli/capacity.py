@@ -20,7 +20,7 @@ EPILOG = """Examples:
 
   metronome capacity --target ws://127.0.0.1:8998 --sessions 8 --session-length 5m
 
-  metronome capacity --compare-policies --sessions 16 --session-length 2m --clock virtual
+  metronome capacity --compare-policies --offered 24 --session-length 2m --clock virtual
 
   metronome capacity --dry-run  # what it would do, how long it may take, how much memory
 
@@ -58,6 +58,8 @@ def capacity(
     target: options.Target = None,
     protocol: options.Protocol = None,
     scrape: options.Scrape = None,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     config: options.Config = None,
     json_: options.Json = False,
     output: options.Output = None,
@@ -84,7 +86,7 @@ def capacity(
             "arrival_rate": arrival_rate, "trials": trials, "config": config, "json": json_,
             "output": output, "html": html, "junit": junit, "ui": ui,
             "prometheus": prometheus, "dry_run": dry_run, "target": target, "protocol": protocol,
-            "scrape": scrape,
+            "scrape": scrape, "workers": workers, "ray": ray,
         },
         from_model=profile_of_model,
     )  # fmt: skip

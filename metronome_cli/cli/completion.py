@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
+import re
 from collections.abc import Callable
-from typing import Any
 
 from metronome_cli.config.setting_table import Setting
 
-Completer = Callable[[Any, Any, str], list[str]]  # context, parameter, what was typed so far
+Completer = Callable[[str], list[str]]
+_SIGNS = re.compile(r"[()<>&|;$*?!]")
 _WORDS: dict[str, tuple[str, ...]] = {
     "policy": ("unbounded", "window(1024,16)", "ring(3000)", "recycle(1024)"),
     "device": ("auto", "cpu", "cuda"),
@@ -27,16 +27,18 @@ def completer(row: Setting) -> Completer | None:
 
 
 def complete_words(*words: str) -> Completer:
-    """Those of `words` that go on from what was typed, quoted where bash would read signs in them."""
+    """Those of `words` that go on from what was typed; for bash, which would read the signs in them, escaped."""
 
-    def complete(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
-        quote = shlex.quote if os.environ.get("_METRONOME_COMPLETE") == "complete_bash" else str
-        return [quote(word) for word in words if word.startswith(incomplete)]
+    def complete(incomplete: str) -> list[str]:
+        found = [word for word in words if word.startswith(incomplete)]
+        if os.environ.get("_METRONOME_COMPLETE") == "complete_bash":
+            return [_SIGNS.sub(r"\\\g<0>", word) for word in found]
+        return found
 
     return complete
 
 
-def complete_profile(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
+def complete_profile(incomplete: str) -> list[str]:
     """Shipped profiles; where none fits the shell offers files."""
     from metronome_cli.config.loading import profile_names
 

@@ -37,7 +37,7 @@ class SettingOption(OptionInfo):
         given: dict[str, Any] = {
             "help": row.help,
             "metavar": "WORD" if row.choices else _UNITS.get(row.read),
-            "shell_complete": completer(row),
+            "autocompletion": completer(row),
         }
         super().__init__(default=..., param_decls=(row.flag, *short), rich_help_panel=panel, **(given | more))
         self.row: Setting = row
@@ -76,6 +76,8 @@ Trials = Annotated[int | None, SettingOption("trials", SEARCH, min=1, metavar="N
 
 Target = Annotated[str | None, SettingOption("target", SERVER, metavar="URL")]
 Protocol = Annotated[str | None, SettingOption("protocol", SERVER)]
+Workers = Annotated[int | None, SettingOption("workers", SERVER, min=1, metavar="N")]
+Ray = Annotated[str | None, SettingOption("ray", SERVER, metavar="ADDRESS")]
 Scrape = Annotated[str | None, SettingOption("scrape", SERVER, metavar="URL")]
 
 Output = Annotated[Path | None, SettingOption("output", OUTPUT, metavar="DIR")]

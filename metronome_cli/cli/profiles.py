@@ -43,7 +43,7 @@ def list_(json_: options.PlainJson = False) -> None:
 )
 def show(
     name: Annotated[
-        str, typer.Argument(help="Profile by name, or a YAML file.", shell_complete=complete_profile)
+        str, typer.Argument(help="Profile by name, or a YAML file.", autocompletion=complete_profile)
     ],
     memory: Annotated[
         str | None,

@@ -27,7 +27,7 @@ def serve(
             help="moshi, moshi-server, realtime or vllm-realtime.",
             rich_help_panel=SERVER,
             metavar="WORD",
-            shell_complete=complete_words("moshi", "moshi-server", "realtime", "vllm-realtime"),
+            autocompletion=complete_words("moshi", "moshi-server", "realtime", "vllm-realtime"),
         ),
     ] = "moshi",
     port: Annotated[
@@ -55,7 +55,7 @@ def serve(
             help="refuse: say so; queue: let callers wait silently.",
             rich_help_panel=SERVER,
             metavar="WORD",
-            shell_complete=complete_words("refuse", "queue"),
+            autocompletion=complete_words("refuse", "queue"),
         ),
     ] = "refuse",
     profile: options.Profile = None,

@@ -162,6 +162,10 @@ SETTINGS: dict[str, Setting] = {
             "What it speaks: auto, moshi, moshi-server, realtime, unmute or vllm-realtime.",
             "auto",
         ),
+        Setting(
+            "workers", values.whole(1), "Processes that the callers of --target share; this one unless given."
+        ),
+        Setting("ray", values.text, "Ray cluster whose machines call --target: auto, an address, or local."),
         Setting("scrape", values.text, "The server's metrics: http://HOST:PORT/metrics."),
         Setting("output", values.path, "Directory for report.json, report.html and events.jsonl."),
         Setting("html", values.path, "Write a self-contained HTML report."),

@@ -1,0 +1,132 @@
+"""The reference is what the program is, and every example in help and pages still works."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metronome_cli.cli import run
+from metronome_cli.cli.command_tree import CommandText, commands
+from metronome_cli.cli.reference import VALUES, commands_page, exit_codes
+from metronome_cli.config.data import data_dir
+from metronome_cli.errors import MEANINGS, ExitCode
+from metronome_cli.report.events import EventsFile
+from metronome_cli.report.model import Report
+from metronome_cli.report.story import CONDITIONS
+from metronome_cli.report.write import report_json
+from tests.docs.examples import ROOT, Example, check, every_example
+from tests.forecast.test_memory import QWEN3
+from tests.report.builders import capacity_report
+from tests.run.test_predict_trace import timeline
+
+EXAMPLES = list(dict.fromkeys(every_example()))
+LEAVES = [each for each in commands() if not each.is_group]
+CHEAP = ("predict", "profiles", "report", "compare", "doctor", "init")
+NEEDS_A_SERVER = ("--scrape", "--target")
+
+
+def test_the_page_is_what_the_program_says() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert page == commands_page(), "run `python -m metronome_cli.cli.reference`"
+
+
+@pytest.mark.parametrize("each", LEAVES, ids=lambda each: each.path)
+def test_every_command_says_what_it_takes_and_shows_examples(each: CommandText) -> None:
+    assert each.help
+    assert each.examples
+    for one in each.parameters:
+        assert one.help.endswith((".", "?")), one.names
+        assert one.value or one.argument or one.default == "", one.names
+    assert ExitCode.USAGE in exit_codes(each.path)
+
+
+def test_values_that_are_not_plain_words_are_explained() -> None:
+    used = {one.value for each in LEAVES for one in each.parameters if not one.argument}
+    plain = {
+        "",
+        "NAME",
+        "MODEL",
+        "PATH",
+        "DEVICE",
+        "DIR",
+        "FILE",
+        "URL",
+        "HOST",
+        "CARDS",
+        "W",
+        "S",
+        "N[/N]",
+        "KEY=VALUE",
+    }
+    assert used - plain == set(VALUES)
+
+
+@pytest.mark.parametrize("code", ExitCode)
+def test_exit_codes_mean_the_same_on_both_pages(code: ExitCode) -> None:
+    row = f"| {code.value} | `{code.name}` | {MEANINGS[code]} |"
+    assert row in (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_every_example_is_one_that_the_program_takes(example: Example) -> None:
+    check(example)
+
+
+@pytest.mark.parametrize("words", [
+    ("capcity",), ("capacity", "--polcy", "x"), ("capacity", "--pool", "8"), ("capacity", "--clock", "fast"),
+    ("profiles", "shw", "moshi"), ("capacity", "--profile", "mosh"), ("report",), ("predict", "--block", "x"),
+    ("compare", "a", "b", "--fail", "p99"),
+])  # fmt: skip
+def test_an_example_that_no_longer_works_is_found(words: tuple[str, ...]) -> None:
+    with pytest.raises(Exception, match=r".+"):
+        check(Example("nowhere", words))
+
+
+def runnable() -> list[Example]:
+    """Those that take a moment, and the dry runs of others."""
+    found: list[Example] = []
+    for example in EXAMPLES:
+        if not example.complete or any(word in NEEDS_A_SERVER for word in example.words):
+            continue
+        if example.words and example.words[0] in CHEAP:
+            found.append(Example(example.where, example.words))
+        if example.words and example.words[0] == "capacity":
+            words = example.words if "--dry-run" in example.words else (*example.words, "--dry-run")
+            found.append(Example(example.where, words))
+    return list({one.words: one for one in found}.values())
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """Everything that examples name: runs, recordings, a checkpoint, a profile of one's own."""
+    made: Report = capacity_report()  # type: ignore[no-untyped-call]
+    events = EventsFile(tmp_path / "run")
+    conditions = made.model_dump(mode="json", by_alias=True)
+    events.event("run", {key: conditions[key] for key in CONDITIONS})
+    for one in timeline():
+        events.event("window", one.model_dump(mode="json") | {"phase": "single"})
+    events.close()
+    for name in ("run", "baseline", "runs/1", "runs/2", "BASE", "NEW", "nightly"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "report.json").write_text(report_json(made))
+    for name in ("checkpoint", "Qwen3-4B"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(QWEN3))
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3))
+    (tmp_path / "calls").symlink_to(data_dir("sample_audio"))
+    if "init" not in request.node.name:
+        shutil.copy(data_dir("profiles") / "moshi.yaml", tmp_path / "mine.yaml")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("example", runnable(), ids=str)
+def test_every_cheap_example_runs(example: Example, workspace: Path, capsys: Any) -> None:
+    code = run(example.words)
+    captured = capsys.readouterr()
+    assert code in (ExitCode.OK, ExitCode.OBJECTIVE_FAILED, ExitCode.INCONCLUSIVE), captured.err
+    assert captured.out.strip()
