@@ -31,6 +31,7 @@ from metronome_cli.run.search import LOOK_BAD, LOOK_STEPS, Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.targets.base import Target
 from metronome_cli.targets.endpoint import Endpoint
+from metronome_cli.targets.remote import EVERY_S
 
 SEAT_POLL_S = 0.1
 
@@ -43,6 +44,7 @@ def run_remote_capacity(
         raise UsageError(
             "--target measures a server as it is", hint="leave --compare-policies, --guard and --trials out"
         )
+    remote.crew()  # what is missing for it is told before anybody knocks
     found = remote.find()
     plan = replace(plan, profile=at_rate(plan.profile, found.traits.sample_rate), clock="real")
     return RemoteCapacityRun(plan, remote, found, observer or Observers(), stop or Stop()).run()
@@ -63,7 +65,7 @@ class RemoteCapacityRun(CapacityRun):
         plan = self.plan
         self.engine = self._endpoint.describe()
         self.weights = "unknown"
-        lab = self._lab_here = self._lab(streams)
+        lab = self._lab_here = self._remote_lab(streams)
         try:
             if plan.sessions is not None:
                 whole = PointPlan(plan.sessions, "single", ages="start", length_s=plan.length_s)
@@ -91,7 +93,7 @@ class RemoteCapacityRun(CapacityRun):
             report.answer = f"{report.answer} {in_words(lab.forecast)}".rstrip()
         return report
 
-    def _lab(self, streams: StreamSource) -> RemoteLab:
+    def _remote_lab(self, streams: StreamSource) -> RemoteLab:
         plan, scrape = self.plan, self._remote.scrape
         return RemoteLab(
             profile=plan.profile,
@@ -111,7 +113,8 @@ class RemoteCapacityRun(CapacityRun):
             endpoint=self._endpoint,
             fetch=None if scrape is None else partial(fetch, ScrapePlan(scrape).address),
             metric=self._remote.metric,
-            scrape_every_s=self._remote.scrape_every_s,
+            crew=self._remote.crew(),
+            scrape_every_s=self._remote.scrape_every_s or min(EVERY_S, max(0.2, plan.length_s / 120)),
         )
 
 

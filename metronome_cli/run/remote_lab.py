@@ -35,7 +35,7 @@ class RemotePlan:
     protocol: str = "auto"
     scrape: str | None = None
     metric: str | None = None
-    scrape_every_s: float = EVERY_S
+    scrape_every_s: float | None = None  # None: once a second, more often where sessions are short
     model: str | None = None
     limits: Limits = field(default_factory=Limits)
     environ: Mapping[str, str] | None = field(default=None, repr=False)

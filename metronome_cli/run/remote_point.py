@@ -70,6 +70,8 @@ class RemotePointRun:
             self.watch.close_window(self._done())
             if self.collapse is None and silence.collapsed(driver.clock.now()):
                 self._fell_silent()
+        if self.collapse is None and self._seated and driver.population.ended["mute"] == self._seated:
+            self._fell_silent()  # all gave up before it was called a collapse
 
     def _warm_up(self) -> None:
         driver = self.driver

@@ -16,6 +16,7 @@ from metronome_cli.targets.endpoint import Endpoint
 from metronome_cli.targets.remote import RemoteTarget
 
 FEWEST_SAMPLES = 3
+ENOUGH = 12  # samples to fit, where the first 30 % have fewer
 
 
 def wire_of(counts: WireCounts, ended: Counter[EndReason], target: RemoteTarget, endpoint: Endpoint) -> Wire:
@@ -57,7 +58,7 @@ def forecast_of(
     """
     if trace is None or len(trace) < FEWEST_SAMPLES:
         return None
-    fitted = trace if full_s is None else trace.until(full_s).first(EARLY)
+    fitted = trace if full_s is None else _early(trace)
     found = extrapolate(fitted)
     return Forecast(
         source="scrape",
@@ -82,6 +83,10 @@ def forecast_of(
         ],
         details={"server": server, "samples": len(trace), "samples_fitted": len(fitted)},
     )
+
+
+def _early(rise: Trace) -> Trace:
+    return rise.first(min(1.0, max(EARLY, ENOUGH / len(rise)))) if len(rise) else rise
 
 
 def in_words(forecast: Forecast) -> str:

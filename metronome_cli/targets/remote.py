@@ -9,6 +9,7 @@ a block: an engine whose next frame needs more blocks than are left stops below 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -80,12 +81,13 @@ class RemoteTarget:
         return max(0.0, clock.now() - (time.perf_counter() - self._full_at))
 
     def trace(self, clock: Clock, from_s: float = 0.0) -> Trace | None:
-        """The fullest engine's occupancy from that instant on, on that clock; None where none was seen."""
+        """The fullest engine's occupancy from that instant to a full pool, on that clock; None: none was seen."""
         offset_s = clock.now() - time.perf_counter()
-        series = max(self._series.values(), key=lambda samples: samples[-1][1], default=None)
-        if series is None:
-            return None
-        rows = [(t + offset_s, level) for t, level in list(series) if t + offset_s >= from_s]
+        until = math.inf if self._full_at is None else self._full_at
+        series = max(
+            self._series.values(), key=lambda samples: max(level for _, level in samples), default=[]
+        )
+        rows = [(t + offset_s, level) for t, level in list(series) if t <= until and t + offset_s >= from_s]
         return make_trace(rows, "scrape") if rows else None
 
     @property
