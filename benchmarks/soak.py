@@ -7,7 +7,8 @@
 that seats, blocks and streams are given back and taken again some ten thousand times.
 
 Memory is the resident set after each window of the run. The slope is that of a line through the medians of forty
-equal stretches, the first four left out, in bytes a thousand frames, with the 95 % interval of a regression. The
+equal stretches, in bytes a thousand frames, with the 95 % interval of a regression: once with the first four left out,
+and once over the second half, when the timeline has long reached its bound of a thousand entries. The
 process is told to give freed memory back at the end of each stretch where the C library can (`malloc_trim`), so that
 what is left is what is held.
 """
@@ -75,18 +76,19 @@ class Scales:
     def close(self) -> None:
         """Nothing to weigh."""
 
-    def slope(self) -> tuple[float, float, float]:
-        """Bytes a thousand frames: the line through the stretches' medians, and its 95 % interval."""
+    def slope(self, left_out: int) -> str:
+        """The line through the stretches' medians from that one on, and its 95 % interval."""
         from scipy.stats import linregress, t
 
         frames, kept = np.array(self.weights, dtype=float).T
         place = np.minimum(frames // self.stretch, STRETCHES - 1)
         middles = [
-            (np.median(frames[place == k]), np.median(kept[place == k])) for k in range(LEFT_OUT, STRETCHES)
+            (np.median(frames[place == k]), np.median(kept[place == k])) for k in range(left_out, STRETCHES)
         ]
         fit = linregress(*np.array(middles).T)
         reach = fit.stderr * t.ppf(0.975, len(middles) - 2)
-        return 1e3 * fit.slope, 1e3 * (fit.slope - reach), 1e3 * (fit.slope + reach)
+        low, high = 1e3 * (fit.slope - reach), 1e3 * (fit.slope + reach)
+        return f"{1e3 * fit.slope:+.0f} bytes a thousand frames, 95 % interval {low:+.0f} to {high:+.0f}"
 
 
 def resident() -> int:
@@ -160,13 +162,13 @@ def soak(frames: int, target: str, sessions: int, output: Path) -> int:
     point = PointRun(lab, PointPlan(sessions, "soak", length_s=length_s, settle_early=False)).run(into=[])
     wall_s = time.perf_counter() - began_s
     events.close()
-    slope, low, high = scales.slope()
     size = events.path.stat().st_size
     kept = [weight for _, weight in scales.weights]
     print(f"{point.frames:,} frames of {sessions} sessions, {point.steps:,} steps, {length_s / 60:.0f} min of the "
           f"run's clock, in {wall_s:.0f} s; verdict {point.verdict}")  # fmt: skip
     print(f"resident: median {statistics.median(kept) / 2**20:.1f} MiB, highest {max(kept) / 2**20:.1f} MiB")
-    print(f"slope: {slope:+.1f} bytes a thousand frames, 95 % interval {low:+.1f} to {high:+.1f}")
+    print(f"slope: {scales.slope(LEFT_OUT)}")
+    print(f"slope of the second half: {scales.slope(STRETCHES // 2)}")
     print(f"timeline: {len(point.timeline)} entries of {point.windows_each} windows; events: {size:,} bytes, "
           f"{size / point.frames * 1e3:.0f} a thousand frames")  # fmt: skip
     return 0 if abs(point.frames - frames) < 0.01 * frames else 1
