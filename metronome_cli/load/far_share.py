@@ -55,6 +55,7 @@ class FarShare:
         self._open: set[int] = set()
         self._last = False  # the question that is out is the last one
         self._ended = False
+        self._let_go = False
 
     def open(self, index: int, lifetime_s: float) -> None:
         self._open.add(index)
@@ -130,4 +131,6 @@ class FarShare:
                 break
             self._exchange()
             time.sleep(_NAP_S)
-        self._post.end(0.0 if self.lost else PATIENCE_S)
+        if not self._let_go:
+            self._let_go = True
+            self._post.end(0.0 if self.lost else PATIENCE_S)

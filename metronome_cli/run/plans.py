@@ -72,7 +72,13 @@ def remote_plan(settings: Settings) -> RemotePlan:
         )
     from metronome_cli.run.remote_lab import RemotePlan
 
-    return RemotePlan(settings["target"], settings["protocol"], settings["scrape"])
+    return RemotePlan(
+        settings["target"],
+        settings["protocol"],
+        settings["scrape"],
+        workers=settings["workers"],
+        ray=settings["ray"],
+    )
 
 
 def vllm_plan(settings: Settings) -> VllmPlan:
@@ -184,6 +190,12 @@ def quality_plan(settings: Settings, asked: QualityOptions) -> QualityRun:
 
 
 def _check(settings: Settings) -> None:
+    for key in ("workers", "ray"):
+        if settings[key] is not None and settings["target"] is None:
+            raise UsageError(
+                f"--{key} is for callers of a server",
+                hint="give --target, or leave it out: an engine runs here",
+            )
     if settings["trials"] is not None and settings["sessions"] is None:
         raise UsageError("--trials needs --sessions", hint="say how many sessions each trial holds")
     if settings["sessions"] is not None and settings["sessions"] > settings["max_sessions"]:

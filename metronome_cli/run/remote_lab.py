@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.errors import EngineError
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.paced import Crew, PacedDriver, WirePopulation, here
+from metronome_cli.load.processes import start_workers
+from metronome_cli.load.ray_workers import need_ray, start_ray_workers
 from metronome_cli.report.model import Forecast
 from metronome_cli.run.lab import Lab
 from metronome_cli.targets.base import Target
@@ -23,11 +26,14 @@ from metronome_cli.targets.endpoint import Endpoint, KnockError, Limits, detect,
 from metronome_cli.targets.protocols import need_libraries
 from metronome_cli.targets.remote import EVERY_S, RemoteTarget
 
+DEFAULT_ACTORS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class RemotePlan:
     """Which server, and how: `protocol` "auto" finds it out; `scrape` is the address of its Prometheus metrics.
 
+    `workers`: in how many processes the callers live, with `ray` on the machines of that cluster; None: in this one.
     `model` is the name that vLLM's realtime endpoint serves. Keys come from the environment (targets/endpoint.py).
     """
 
@@ -37,6 +43,8 @@ class RemotePlan:
     metric: str | None = None
     scrape_every_s: float | None = None  # None: once a second, more often where sessions are short
     model: str | None = None
+    workers: int | None = None
+    ray: str | None = None
     limits: Limits = field(default_factory=Limits)
     environ: Mapping[str, str] | None = field(default=None, repr=False)
 
@@ -49,6 +57,13 @@ class RemotePlan:
         found = endpoint(self.target, protocol, self.limits, self.environ, self.model)
         asyncio.run(_knock(found))
         return found
+
+    def crew(self) -> Crew:
+        """Where the callers live. Raises UsageError where Ray is asked for and not installed."""
+        if self.ray is not None:
+            need_ray()
+            return partial(start_ray_workers, count=self.workers or DEFAULT_ACTORS, address=self.ray)
+        return here if self.workers is None else partial(start_workers, count=self.workers)
 
 
 async def _knock(found: Endpoint) -> None:

@@ -35,7 +35,7 @@ class Paper:
     name = "worker 1 of 1"
 
     def __init__(self):
-        self.asked, self.reply, self.gone, self.ended = [], None, None, False
+        self.asked, self.reply, self.gone, self.ended = [], None, None, 0
 
     def ask(self, commands):
         if self.gone:
@@ -49,7 +49,7 @@ class Paper:
         return reply
 
     def end(self, patience_s):
-        self.ended = True
+        self.ended += 1
 
 
 def polled(share):
@@ -103,5 +103,6 @@ def test_a_worker_that_is_gone_takes_its_sessions_with_it():
     assert share.horizon_s() == math.inf
     share.start_closing()
     share.close()
-    assert post.ended
+    share.close()
+    assert post.ended == 1
     assert polled(share) == []
