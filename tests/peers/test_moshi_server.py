@@ -1,0 +1,114 @@
+"""PyPI `moshi`'s own server, on loopback, with small random weights, driven as users drive theirs.
+
+It seats one caller; whoever else comes has an open socket and no handshake. Runs where `.ci/peers.sh moshi` has
+made the peer's environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from metronome_cli.config.loading import load_profile
+from metronome_cli.config.objectives import Objective
+from metronome_cli.report.model import Report
+from metronome_cli.run.capacity import CapacityPlan
+from metronome_cli.run.remote import run_remote_capacity
+from metronome_cli.run.remote_lab import RemotePlan
+from metronome_cli.targets.endpoint import Limits, detect
+
+ROOT = Path(__file__).parent.parent.parent
+PYTHON = ROOT / ".peers" / "moshi" / "bin" / "python"
+pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no environment of the peer: .ci/peers.sh moshi")
+
+START_S = 60.0
+QUICK = Limits(ready_s=2.0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path_factory.mktemp("server")
+    quiet = {**os.environ, "NO_TORCH_COMPILE": "1", "NO_CUDA_GRAPH": "1", "HF_HUB_OFFLINE": "1"}
+    quiet.pop("PYTHONPATH", None)
+    script = Path(__file__).parent / "moshi_server_side.py"
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([PYTHON, script, folder, str(port)], env=quiet, stdout=log, stderr=log)
+        try:
+            wait_for(process, port, folder / "log")
+            yield f"ws://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + START_S
+    while time.monotonic() < until:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if process.poll() is not None:
+                break
+            time.sleep(0.2)
+        else:
+            return
+    pytest.fail(f"the server did not start: {log.read_text()[-3000:]}")
+
+
+def measure(server: str, sessions: int | None, length_s: float) -> Report:
+    plan = CapacityPlan(
+        profile=load_profile("default"),
+        objectives=(Objective.parse("p90<80ms"), Objective.parse("empty<10%")),
+        session_length_s=length_s,
+        sessions=sessions,
+    )
+    return run_remote_capacity(plan, RemotePlan(server, "moshi", limits=QUICK, environ={}))
+
+
+def test_its_protocol_is_found_out(server: str) -> None:
+    assert asyncio.run(detect(server, QUICK, {})) == "moshi"
+
+
+def test_a_caller_is_answered_frame_by_frame(server: str) -> None:
+    report = measure(server, 1, 8.0)
+    assert report.capacity is not None
+    (point,) = report.capacity.points
+    assert point.wire is not None
+    assert point.ended_sessions == {}
+    assert point.frames > 50
+    assert point.empty_frames == 0
+    assert point.latency_ms.p50 is not None
+    assert point.wire.handshake_ms.max is not None
+    assert point.wire.output_per_input == pytest.approx(1.0, abs=0.06)  # the first frames are not answered
+    assert report.verdict != "fail" or point.binding in ("deadline", "generator")
+
+
+def test_the_second_caller_waits_without_a_word_and_is_told_apart(server: str) -> None:
+    report = measure(server, 3, 3.0)
+    assert report.capacity is not None
+    (point,) = report.capacity.points
+    assert point.wire is not None
+    assert (point.verdict, point.binding) == ("fail", "slots")
+    assert point.ended_sessions == {"queued": 2}
+    assert (point.wire.seated, point.wire.refused, point.wire.queued) == (1, 0, 2)
+    assert "no word" in point.wire.said["queued"]
+
+
+def test_the_search_learns_that_there_is_one_seat(server: str) -> None:
+    report = measure(server, None, 8.0)
+    assert report.capacity is not None
+    assert max(point.sessions for point in report.capacity.points) <= 2
+    if report.verdict == "pass":  # on a busy machine one session may be inconclusive
+        assert (report.capacity.safe_sessions, report.capacity.first_failing) == (1, 2)
+        assert report.capacity.binding == "slots"
