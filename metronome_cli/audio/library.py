@@ -32,6 +32,7 @@ class Clip:
     samples: Audio = field(repr=False)
     seconds: float
     notes: tuple[str, ...] = ()
+    path: Path | None = None  # None: not from a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def _read(fd: int, found: Found, sample_rate: int) -> Clip | Refusal:
         return Refusal(found.name, problem)
     samples, rate, notes = read_sound(fd, read_header(fd))
     samples = resample(samples, rate, sample_rate)
-    return Clip(found.name, samples, len(samples) / sample_rate, notes)
+    return Clip(found.name, samples, len(samples) / sample_rate, notes, found.path)
 
 
 def _nothing_left(paths: Sequence[Path], refused: Iterable[Refusal]) -> NoAudioError:

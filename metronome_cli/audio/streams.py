@@ -17,6 +17,7 @@ from metronome_cli.audio.library import AudioLibrary
 from metronome_cli.engine.types import Audio
 
 SEAM_S = 0.020
+FEWEST_FRAMES = 256  # of a loop that is shared
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _SILVER = math.sqrt(2) - 1
 
@@ -40,6 +41,14 @@ class SpeechStream:
         return self._loop.take(np.arange(begin, end), mode="wrap")
 
 
+class PlacedStream(SpeechStream):
+    """One that begins with a whole frame of a loop of whole frames, so that others pass through the same frames."""
+
+    def place(self, k: int) -> int:
+        """Which frame of the loop frame k is."""
+        return (self._start // self._samples + k) % (len(self._loop) // self._samples)
+
+
 class SpeechStreams:
     """Streams and phases by session index; `period_s` is the frame's length."""
 
@@ -47,18 +56,64 @@ class SpeechStreams:
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(library.clips))
         seam = round(SEAM_S * library.sample_rate)
-        self._loop = join([library.clips[i].samples for i in order], seam)
+        self._pieces = [library.clips[i].samples for i in order]
+        self._seam = seam
+        self._loop = join(self._pieces, seam)
+        self.clips = tuple(library.clips[i] for i in order)  # as they follow each other in the loop
         self._turn = float(rng.random())
         self._period_s = period_s
         self._frame_samples = round(period_s * library.sample_rate)
 
+    @property
+    def loop_samples(self) -> int:
+        """Length of the loop."""
+        return len(self._loop)
+
     def stream(self, index: int) -> SpeechStream:
         """Session `index`'s stream; the same for every call."""
+        return self.at(self.start(index))
+
+    def start(self, index: int) -> int:
+        """The sample of the loop at which session `index` begins."""
         share = (self._turn + index * _SILVER) % 1.0
-        return SpeechStream(self._loop, int(share * len(self._loop)), self._frame_samples)
+        return int(share * len(self._loop))
+
+    def at(self, start: int) -> SpeechStream:
+        """The stream that begins at that sample of the loop."""
+        return SpeechStream(self._loop, start, self._frame_samples)
+
+    def shared(self) -> SpeechStreams | SharedStreams:
+        """The same speech frame by frame, so that what is made of a frame serves all who get there; itself, where
+        that would let sessions hear the same.
+        """
+        frames = len(self._loop) // self._frame_samples
+        return self if frames < FEWEST_FRAMES else SharedStreams(self, frames)
 
     def phase_s(self, index: int) -> float:
         """Where in the period this session's frames fall, 0 <= phase < period, seconds."""
+        return (index * _GOLDEN) % 1.0 * self._period_s
+
+
+class SharedStreams:
+    """Streams that begin with a whole frame; the longest clip gives up what makes the loop no whole number of them."""
+
+    def __init__(self, source: SpeechStreams, frames: int) -> None:
+        pieces, surplus = list(source._pieces), len(source._loop) - frames * source._frame_samples
+        longest = max(range(len(pieces)), key=lambda i: len(pieces[i]))
+        pieces[longest] = pieces[longest][: len(pieces[longest]) - surplus]
+        self._loop = join(pieces, source._seam)
+        self._frames = frames
+        self._samples = source._frame_samples
+        self._turn = source._turn
+        self._period_s = source._period_s
+
+    def stream(self, index: int) -> PlacedStream:
+        """Session `index`'s stream; the same for every call."""
+        place = int((self._turn + index * _SILVER) % 1.0 * self._frames)
+        return PlacedStream(self._loop, place * self._samples, self._samples)
+
+    def phase_s(self, index: int) -> float:
+        """As `SpeechStreams.phase_s`."""
         return (index * _GOLDEN) % 1.0 * self._period_s
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from metronome_cli.engine.types import EndReason, FrameOutcome, StepResult
+from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.clock import Clock
 from metronome_cli.load.population import Population
 from metronome_cli.load.session import Session
@@ -72,9 +73,10 @@ class Driver:
 
     def seat(self, at_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> None:
         """Open a session; the engine's time for it counts. Raises SlotRefused."""
+        index = self.population.knock(Arrival(at_s, age_s, lifetime_s))
         clocked = time.perf_counter()
         try:
-            self.population.open(at_s, age_s, lifetime_s)
+            self.population.open(at_s, age_s, lifetime_s, index)
         finally:
             self.clock.spent(time.perf_counter() - clocked)
             self._free_s = self.clock.now()

@@ -54,6 +54,7 @@ class Feeder:
         self.offered += 1
         if not self._admits(arrival):
             self.rejected += 1
+            self.driver.population.knock(arrival)
             return
         try:
             self.driver.seat(arrival.at_s, arrival.age_s, arrival.lifetime_s)

@@ -10,8 +10,11 @@ from typing import Protocol
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import EndReason, FrameInput
+from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.session import Session, Stream, Turns
 from metronome_cli.targets.base import Target
+
+Note = Callable[[int, Arrival], None]  # takes down a caller at the door, by index
 
 
 class StreamSource(Protocol):
@@ -37,6 +40,7 @@ class Population:
         turns: Callable[[int], Turns],
         *,
         aligned: bool = False,
+        note: Note | None = None,
     ) -> None:
         self.target = target
         self.profile = profile
@@ -45,6 +49,7 @@ class Population:
         self._streams = streams
         self._turns = turns
         self._aligned = aligned
+        self._note = note
         self._sessions: dict[int, Session] = {}  # by index, in order of opening
         self._queue: list[tuple[float, int]] = []  # (due, index)
         self._next_index = 0
@@ -52,11 +57,23 @@ class Population:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> Session:
-        """Seat one more session from `now_s` on. Raises SlotRefused; the caller counts that one as refused."""
-        slot = self.target.open(age_s)
+    def knock(self, arrival: Arrival) -> int:
+        """A caller is at the door, whether he is let in or not: his index, which decides what he says and hears."""
         index = self._next_index
         self._next_index += 1
+        if self._note is not None:
+            self._note(index, arrival)
+        return index
+
+    def open(
+        self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf, index: int | None = None
+    ) -> Session:
+        """Seat one more session from `now_s` on; he knocks now unless he has. Raises SlotRefused; the caller counts
+        that one as refused.
+        """
+        if index is None:
+            index = self.knock(Arrival(now_s, age_s, lifetime_s))
+        slot = self.target.open(age_s)
         session = Session(
             index=index,
             slot=slot,

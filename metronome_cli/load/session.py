@@ -22,6 +22,9 @@ class Turns(Protocol):
     def speaking(self, t_s: float) -> bool:
         """Whether the model speaks at that age of the session."""
 
+    def runs(self, age_s: float, period_s: float, frames: int) -> list[int]:
+        """For `frames` frames from that age on: how many it listens, then how many it speaks, and so on in turn."""
+
 
 @dataclass(slots=True)
 class Session:

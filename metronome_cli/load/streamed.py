@@ -21,10 +21,11 @@ from types import MappingProxyType
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import EndReason, SlotRefused
 from metronome_cli.errors import EngineError
+from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.clock import RealClock
 from metronome_cli.load.conversation import Caller, Conversation, Ended, News, Paced, Seated, Stuck
 from metronome_cli.load.loop_thread import LoopThread
-from metronome_cli.load.population import StreamSource
+from metronome_cli.load.population import Note, StreamSource
 from metronome_cli.load.session import Turns
 from metronome_cli.measure.ledger import FrameRecord, Ledger
 from metronome_cli.measure.pulse import Pulse, Still
@@ -51,6 +52,7 @@ class StreamPopulation:
         turns: Callable[[int], Turns],
         loop: LoopThread,
         seed: int = 0,
+        note: Note | None = None,
     ) -> None:
         self.target = target
         self.profile = profile
@@ -64,6 +66,7 @@ class StreamPopulation:
         self._turns = turns
         self._loop = loop
         self._seed = seed
+        self._note = note
         self._gate = asyncio.Event()
         self._sessions: dict[int, Conversation] = {}
         self._cancel: dict[int, Callable[[], None]] = {}
@@ -77,15 +80,22 @@ class StreamPopulation:
         """Those whose past is still being filled in."""
         return len(self._sessions) - len(self.seated)
 
+    def knock(self, arrival: Arrival) -> int:
+        """A caller is at the door, whether he is let in or not: his index."""
+        index = self._next_index
+        self._next_index += 1
+        if self._note is not None:
+            self._note(index, arrival)
+        return index
+
     def open(self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> Conversation:
         """Let one more caller in. Raises SlotRefused.
 
         One who comes while others speak is new, whatever `age_s` says: filling in his past would hold them up.
         """
+        index = self.knock(Arrival(now_s, 0.0 if self.begun else age_s, lifetime_s))
         if len(self._sessions) >= self.target.seats:
             raise SlotRefused("slots", f"all {self.target.seats} seats are taken")
-        index = self._next_index
-        self._next_index += 1
         caller = Caller(
             self._streams.stream(index),
             self._turns(index),

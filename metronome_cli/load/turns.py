@@ -72,6 +72,19 @@ class TurnPlan:
             self._passed += 1
         return self._first == (self._passed % 2 == 0)
 
+    def runs(self, age_s: float, period_s: float, frames: int) -> list[int]:
+        """What `speaking` says at the beginning of each of `frames` frames, as lengths: listening, speaking, ..."""
+        instants = age_s + np.arange(frames) * period_s
+        if not self.process.varies:
+            return [0, frames] if self._first else [frames]
+        while not self._changes or self._changes[-1] <= instants[-1]:
+            self._draw()
+        passed = np.searchsorted(self._changes, instants, side="right")
+        speaks = (passed % 2 == 0) == self._first
+        edges = np.flatnonzero(np.diff(speaks)) + 1
+        lengths = np.diff([0, *edges.tolist(), frames]).tolist()
+        return [0, *lengths] if speaks[0] else list(lengths)
+
     def _draw(self) -> None:
         """A further batch of turns; batches hold an even number, so each begins in the state of the first."""
         means = (self.process.turn_s, self.process.listen_s) if self._first else (

@@ -227,7 +227,7 @@ class Capacity(Part):
     session_length_s: float
     """How long each session has to hold."""
     method: str
-    """`ramp`, `bisect`, or `single` where one number was judged."""
+    """`ramp`, `bisect`, `single` where one number was judged, or `replay` of several recorded ones."""
     step: Natural = 1
     """Resolution of the search, in sessions."""
     confidence: float = 0.99

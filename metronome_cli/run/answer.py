@@ -83,6 +83,8 @@ def _open(capacity: Capacity) -> str:
 def _no_safe(capacity: Capacity, point: Point) -> str:
     if capacity.first_failing == 1:
         return f"Infeasible: one session fails already: {_why(point)}. Binds: {capacity.binding}."
+    if capacity.method == "replay" and point.verdict == "fail":
+        return f"{_single(capacity, point)} No smaller number of the recorded load was shown to hold."
     return f"Inconclusive: no concurrency was confirmed; {sessions_text(point.sessions)}: {point.reason}."
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metronome_cli.config.profile import Frame
-from metronome_cli.load.population import StreamSource
 from metronome_cli.report.model import AudioFile, AudioRefusal, AudioReport
 from metronome_cli.run.observer import Observer
 
 if TYPE_CHECKING:
     from metronome_cli.audio.library import AudioLibrary
+    from metronome_cli.audio.streams import SpeechStreams
 
 
 def open_audio(
     paths: Sequence[Path], frame: Frame, seed: int, observer: Observer
-) -> tuple[StreamSource, AudioReport]:
+) -> tuple[SpeechStreams, AudioReport]:
     """Streams over these recordings, the sample audio where none are named. Raises NoAudioError."""
     from metronome_cli.audio.library import load_library, sample_paths
     from metronome_cli.audio.streams import SpeechStreams

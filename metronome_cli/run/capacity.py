@@ -39,9 +39,11 @@ from metronome_cli.run.answer import answer
 from metronome_cli.run.arms import ADMISSION_GAINS, GUARDED, Offer, default_arms, run_arms
 from metronome_cli.run.audio import open_audio
 from metronome_cli.run.in_process import load_model
+from metronome_cli.run.kept_load import KeptLoad
 from metronome_cli.run.lab import Lab, TargetFactory
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan, PointRun, all_old
+from metronome_cli.run.replay import Replay
 from metronome_cli.run.search import ROOM_FOR_BAD, Found, Method, Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.run.trials import predicted_collapse, run_trials
@@ -80,6 +82,8 @@ class CapacityPlan:
     offered: int | None = None
     arrival_rate_per_s: float | None = None
     trials: int | None = None
+    record: Path | None = None  # where to keep the load
+    replay: Path | None = None  # a kept load to give again
     argv: tuple[str, ...] = ()
     settings: dict[str, object] = field(default_factory=dict)
 
@@ -131,13 +135,15 @@ class CapacityRun:
     """One run of one plan; what is known so far, and the report that it makes at any instant."""
 
     def __init__(self, plan: CapacityPlan, observer: Observer, stop: Stop, build: Builder) -> None:
-        self.plan = plan
+        self.kept_load = KeptLoad(plan, observer)
+        plan = self.plan = self.kept_load.plan
         self.observer = observer
         self.stop = stop
         self.points: list[Point] = []
         self.arms: list[Arm] = []
         self.trials: list[Trials] = []
         self.search: Search | None = None
+        self.replay: Replay | None = None
         self.error: str | None = None
         self.audio = AudioReport()
         self.engine: dict[str, object] = {}
@@ -150,7 +156,9 @@ class CapacityRun:
 
     def run(self) -> Report:
         plan = self.plan
-        streams, self.audio = open_audio(plan.audio, plan.profile.frame, plan.seed, self.observer)
+        seed = self.kept_load.audio_seed
+        streams, self.audio = open_audio(plan.audio, plan.profile.frame, seed, self.observer)
+        self.kept_load.open(streams)
         self._announce()
         try:
             with self.pulse:
@@ -158,6 +166,8 @@ class CapacityRun:
         except EngineError as error:
             self.error = error.message
             self.observer.notice(f"the engine failed: {error.message}")
+        finally:
+            self.kept_load.close()
         report = self.report()
         self.observer.event("report", report.model_dump(mode="json", by_alias=True))
         return report
@@ -188,6 +198,10 @@ class CapacityRun:
         lab = self._lab(make_target, streams)
         if plan.compare or plan.guard:
             self._compare(lab)
+        elif self.kept_load.recorded is not None:
+            self.replay = Replay(lab, self.kept_load.recorded)
+            self.points = self.replay.points
+            self.replay.run()
         elif plan.trials is not None and plan.sessions is not None:
             policies = list(dict.fromkeys([plan.profile.policy_spec, plan.bounded_policy()]))
             run_trials(lab, policies, plan.sessions, plan.trials, predicted_collapse, into=self.trials)
@@ -222,6 +236,7 @@ class CapacityRun:
             random_weights=self.weights == "random",
             began_s=self._began_s,
             pulse=self.pulse,
+            recorder=self.kept_load.recorder,
         )
 
     def _compare(self, lab: Lab) -> None:
@@ -286,6 +301,8 @@ class CapacityRun:
     def _found(self) -> Found:
         if self.search is not None:
             return self.search.found
+        if self.replay is not None:
+            return self.replay.found
         found = Found()
         if self.points:
             point = self.points[-1]
@@ -305,6 +322,8 @@ class CapacityRun:
             return self._verdict_of_arms()
         if not self.points:
             return "inconclusive" if self.search is not None or self.stop() or self.error else None
+        if self.replay is not None:
+            return "inconclusive" if self.error or self.stop() else self.replay.verdict
         if self.plan.sessions is not None:
             return self.points[-1].verdict
         if found.safe is not None and found.undecided is None:
@@ -335,6 +354,11 @@ class CapacityRun:
         ]
         if confirmed:
             return confirmed[0]
+        refuted = [
+            p for p in self.points if p.sessions == self._found().first_failing and p.verdict == "fail"
+        ]
+        if self.replay is not None and refuted:
+            return refuted[0]
         measured = [point for point in self.points if point.steps] or self.points
         return measured[-1] if measured else None
 
@@ -355,7 +379,7 @@ class CapacityRun:
             first_failing=found.first_failing,
             binding=found.binding,
             session_length_s=self.plan.length_s,
-            method="single" if self.plan.sessions is not None else self.plan.method,
+            method=self._method,
             step=found.step,
             binding_stage=self._slowest_stage(found),
             memory_limit_sessions=search.memory_limit if search and search.memory_known else None,
@@ -363,6 +387,12 @@ class CapacityRun:
             ramp=search.ramp_timeline if search else [],
             points=self.points,
         )
+
+    @property
+    def _method(self) -> str:
+        if self.replay is not None:
+            return self.replay.method
+        return "single" if self.plan.sessions is not None else self.plan.method
 
     def _slowest_stage(self, found: Found) -> str | None:
         """The stage that takes most of the step where the deadline binds."""

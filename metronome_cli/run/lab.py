@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
 from metronome_cli.config.objectives import Objective
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import FrameInput, SlotRefused
+from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.clock import ClockName, make_clock
 from metronome_cli.load.driver import Batching, Driver
-from metronome_cli.load.population import Population, StreamSource
+from metronome_cli.load.population import Note, Population, StreamSource
+from metronome_cli.load.recording import LoadRecorder, LoopStreams, NoRecorder, RunHead, caller_of
+from metronome_cli.load.session import Turns
 from metronome_cli.load.turns import TurnPlan
 from metronome_cli.measure.confidence import steps_needed
 from metronome_cli.measure.judge import EXTREME_SHARE, share_of, tail_share
@@ -49,6 +53,8 @@ class Lab:
     began_s: float = field(default_factory=time.perf_counter)
     pulse: Pulse | Still = field(default_factory=Still)
     progress: tuple[float, float] = (0.0, 1.0)  # the share of the command that the present phase spans
+    recorder: LoadRecorder = field(default_factory=NoRecorder)
+    turns: Callable[[int], Turns] | None = None  # who speaks when, by session; None: drawn from the seed
 
     @property
     def steps_needed(self) -> int:
@@ -72,17 +78,43 @@ class Lab:
         limits = {o.limit for o in self.objectives if tail_share(o.metric) is not None}
         return Ledger(self.deadline_ms, sorted(limits))
 
-    def driver(self, seats: int) -> Driver:
-        """A fresh engine with `seats` seats, nobody in them, a clock at 0 and an empty ledger."""
+    @property
+    def loop(self) -> LoopStreams:
+        """The audio, where it is a loop of which any stretch can be had: in every command's lab."""
+        return cast(LoopStreams, self.streams)
+
+    def turns_of(self, index: int) -> Turns:
+        """Who speaks when in session `index`."""
+        if self.turns is not None:
+            return self.turns(index)
+        turns = self.profile.turns
+        return TurnPlan(turns.speaking_share, turns.turn, seed=self.seed * 1_000_003 + index)
+
+    def note(self, head: RunHead | None) -> Note | None:
+        """Who writes down the callers of a run that begins now; None when it is not recorded."""
+        take = None if head is None else self.recorder.begin(head)
+        if take is None:
+            return None
+
+        def write_down(index: int, arrival: Arrival) -> None:
+            take(caller_of(index, arrival, self.loop, self.turns_of(index), self.period_s))
+
+        return write_down
+
+    def driver(self, seats: int, head: RunHead | None = None) -> Driver:
+        """A fresh engine with `seats` seats, nobody in them, a clock at 0 and an empty ledger.
+
+        With a `head` its load is recorded, if the command records; `recorder.end` says when it is over.
+        """
         target = self.fresh_target(seats)
         prime(target, self.profile)
-        turns = self.profile.turns
-
-        def turn_plan(index: int) -> TurnPlan:
-            return TurnPlan(turns.speaking_share, turns.turn, seed=self.seed * 1_000_003 + index)
-
         population = Population(
-            target, self.profile, self.streams, turn_plan, aligned=self.batching == "tick"
+            target,
+            self.profile,
+            self.streams,
+            self.turns_of,
+            aligned=self.batching == "tick",
+            note=self.note(head),
         )
         return Driver(
             population,

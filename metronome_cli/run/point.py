@@ -7,15 +7,16 @@ followed through the whole session length instead, since it is tomorrow's step t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from metronome_cli.engine.types import SlotRefused
 from metronome_cli.errors import DeviceMemoryError, EngineError
 from metronome_cli.load.arrivals import Arrival, at_once, spread_ages
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.feeder import Feeder
+from metronome_cli.load.recording import Ages, RunHead
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.model import Binding, Collapse, Ended, LatencyMs, ObjectiveResult, Point
@@ -27,7 +28,6 @@ WARM_UP_STEPS = 12
 FAIR_TRIAL_STEPS = 150  # before a point is given up: enough to refute one that is plainly too much
 WINDOW_S = 1.0  # or twelve periods, whichever is longer
 BINDS: dict[str, Binding] = {"empty": "empty", "occupancy": "memory"}  # other metrics: the deadline
-Ages = Literal["spread", "start", "end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ class PointPlan:
     fills_only: bool = False
     look: bool = False
 
+    @property
+    def head(self) -> RunHead:
+        """The run as a recorded load names it."""
+        return RunHead(role=self.role, sessions=self.sessions, ages=self.ages, fills_only=self.fills_only)
+
 
 def all_old(lab: Lab, sessions: int) -> PointPlan:
     """The last two dozen periods of everybody's life: every window is full at once."""
@@ -58,13 +63,14 @@ def all_old(lab: Lab, sessions: int) -> PointPlan:
 class PointRun:
     """Runs one plan and makes a report point of it."""
 
-    def __init__(self, lab: Lab, plan: PointPlan) -> None:
+    def __init__(self, lab: Lab, plan: PointPlan, seats: int | None = None) -> None:
         self.lab = lab
         self.plan = plan
-        self.driver = lab.driver(plan.sessions)
+        self.driver = lab.driver(seats or plan.sessions, plan.head)
+        self.feeder = Feeder(self.driver, self._arrivals())
         self.watch = Watch(lab, self.driver, plan.role, sessions_text(plan.sessions))
         self.window_s = max(WINDOW_S, 12 * lab.period_s)
-        self.refused = 0
+        self._late_refused = 0
         self._replaced = 0
         self.collapse: Collapse | None = None
         self.bad_steps = 0  # under the objective that has most of them
@@ -80,6 +86,7 @@ class PointRun:
             self._drive()
         except EngineError as error:
             failure = error
+        self.lab.recorder.end(min(self.driver.clock.now(), self.plan.length_s or math.inf))
         point = self._point(failure)
         into.append(point)
         self.lab.observer.event("point", point.model_dump(mode="json"))
@@ -88,14 +95,12 @@ class PointRun:
         return point
 
     def _drive(self) -> None:
-        feeder = Feeder(self.driver, self._arrivals())
-        feeder.seat_first()
-        self.refused = feeder.refused
+        self.feeder.seat_first()
         self._warm_up()
         self._silence = SilenceWatch(self.driver.ledger, self._patience_s())
         while not self.lab.stop() and not self._over():
             self._top_up()
-            self.driver.run_until(self._window_end_s())
+            self.feeder.run_until(self._window_end_s())
             self.watch.close_window(self._done())
             self._look_for_collapse()
 
@@ -122,7 +127,12 @@ class PointRun:
             try:
                 self.driver.seat(now, 0.0, self.lab.session_length_s)
             except SlotRefused:
-                self.refused += 1
+                self._late_refused += 1
+
+    @property
+    def refused(self) -> int:
+        """Callers that the engine turned away."""
+        return self.feeder.refused + self._late_refused
 
     def _patience_s(self) -> float:
         return max(2.0, 10 * self.lab.period_s)
@@ -132,7 +142,7 @@ class PointRun:
         until = driver.clock.now()
         while driver.ledger.total.steps < WARM_UP_STEPS and len(driver.population) and not self.lab.stop():
             until += self.lab.period_s
-            driver.run_until(until)
+            self.feeder.run_until(until)
         if driver.pool_full_s is None and not driver.lost_beat and not driver.population.ended:
             fresh = self.lab.ledger()
             fresh.still_s = driver.ledger.still_s  # whose backlog is still being worked off
@@ -140,7 +150,8 @@ class PointRun:
 
     def _over(self) -> bool:
         total, plan, driver = self.driver.ledger.total, self.plan, self.driver
-        if not len(driver.population) or (plan.settle_early and (self._lost_too_many() or self.spoilt)):
+        deserted = not len(driver.population) and self.feeder.next_s == math.inf
+        if deserted or (plan.settle_early and (self._lost_too_many() or self.spoilt)):
             return True
         if plan.length_s is not None and driver.clock.now() >= plan.length_s:
             return True

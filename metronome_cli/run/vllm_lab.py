@@ -9,8 +9,8 @@ from typing import Any, cast
 from metronome_cli.config.profile import Profile
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.loop_thread import LoopThread
+from metronome_cli.load.recording import RunHead
 from metronome_cli.load.streamed import StreamDriver, StreamPopulation
-from metronome_cli.load.turns import TurnPlan
 from metronome_cli.run.lab import Lab
 from metronome_cli.targets.vllm.arguments import MOST_SEATS, Arguments, engine_arguments, make_room
 from metronome_cli.targets.vllm.engine import Streams
@@ -69,17 +69,18 @@ class VllmLab(Lab):
     told: Callable[[dict[str, Any]], None] = lambda description: None
     running: list[_Running] = field(default_factory=list)
 
-    def driver(self, seats: int) -> Driver:
+    def driver(self, seats: int, head: RunHead | None = None) -> Driver:
         """A fresh engine, warm, with nobody in it; the one before it is stopped. Raises EngineError, UsageError."""
         self.hang_up()
         engine, loop = self._start(seats)
-        turns = self.profile.turns
-
-        def turn_plan(index: int) -> TurnPlan:
-            return TurnPlan(turns.speaking_share, turns.turn, seed=self.seed * 1_000_003 + index)
-
         population = StreamPopulation(
-            VllmTarget(engine, self.profile), self.profile, self.streams, turn_plan, loop, self.seed
+            VllmTarget(engine, self.profile),
+            self.profile,
+            self.streams,
+            self.turns_of,
+            loop,
+            self.seed,
+            note=self.note(head),
         )
         return cast(Driver, StreamDriver(population, self.ledger(), self.stop, self.pulse))  # but for `step`
 

@@ -1,0 +1,105 @@
+"""`--replay`: a recorded load again, run by run, each on a fresh engine and judged for itself.
+
+Callers, audio and turns come from the file, and so does the length of each run; the engine, its cache and how fast it
+is are those of today. A run ends early only when nobody is left, or a full pool has been silent for long enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from metronome_cli.errors import Verdict
+from metronome_cli.load.arrivals import Arrival
+from metronome_cli.load.recording import RecordedRun, RecordedStreams, RecordedTurns
+from metronome_cli.report.model import Point
+from metronome_cli.run.lab import Lab
+from metronome_cli.run.load_file import LoadFile
+from metronome_cli.run.point import PointPlan, PointRun
+from metronome_cli.run.search import Found
+
+
+def lab_of(lab: Lab, run: RecordedRun) -> Lab:
+    """The same lab, with the run's callers: what they say, hear, and when in the period."""
+    callers, period_s = run.callers, lab.period_s
+    return replace(
+        lab,
+        streams=RecordedStreams(run, lab.loop),
+        turns=lambda index: RecordedTurns(callers[index], period_s),
+    )
+
+
+class Replay:
+    """Every run of points in a file; `points` grows as it goes."""
+
+    def __init__(self, lab: Lab, recorded: LoadFile) -> None:
+        self.points: list[Point] = []
+        self._lab = lab
+        self._runs = [run for run in recorded.runs if run.head.kind == "point"]
+
+    def run(self) -> None:
+        """Raises EngineError."""
+        whole = sum(run.end_s for run in self._runs)
+        done = 0.0
+        for run in self._runs:
+            if self._lab.stop():
+                return
+            share = done / whole, (done + run.end_s) / whole
+            ReplayedPoint(replace(lab_of(self._lab, run), progress=share), run).run(into=self.points)
+            done += run.end_s
+
+    @property
+    def found(self) -> Found:
+        """What the runs say together: the largest number that held in each of its runs, and the smallest above it
+        that failed in one.
+        """
+        failed = {point.sessions: point for point in self.points if point.verdict == "fail"}
+        held = {
+            point.sessions
+            for point in self.points
+            if point.verdict == "pass" and point.role != "memory" and point.sessions not in failed
+        }
+        found = Found(safe=max(held, default=None))
+        above = [sessions for sessions in failed if sessions > (found.safe or 0)]
+        if above:
+            found.first_failing = min(above)
+            found.binding = failed[found.first_failing].binding
+        if found.safe is None:
+            found.undecided = "no run of the file was shown to hold"
+        return found
+
+    @property
+    def method(self) -> str:
+        """As the report names it: one number judged, or a search's numbers."""
+        return "single" if len({run.head.sessions for run in self._runs}) == 1 else "replay"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether something held; else whether something failed."""
+        found = self.found
+        if found.safe is not None:
+            return "pass"
+        return "inconclusive" if found.first_failing is None else "fail"
+
+
+class ReplayedPoint(PointRun):
+    """One recorded run as a point."""
+
+    def __init__(self, lab: Lab, recorded: RecordedRun) -> None:
+        self._recorded = recorded
+        head = recorded.head
+        plan = PointPlan(
+            head.sessions,
+            head.role,
+            ages=head.ages,
+            length_s=recorded.end_s,
+            settle_early=False,
+            fills_only=head.fills_only,
+        )
+        super().__init__(lab, plan, seats=min(len(recorded.callers), 2 * head.sessions))
+
+    def _arrivals(self) -> Sequence[Arrival]:
+        return [caller.arrival for caller in self._recorded.callers]
+
+    def _top_up(self) -> None:
+        """Newcomers come as they came."""
