@@ -167,6 +167,22 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting("ray", values.text, "Ray cluster whose machines call --target: auto, an address, or local."),
         Setting("scrape", values.text, "The server's metrics: http://HOST:PORT/metrics."),
+        Setting("scrape_metric", values.text, "Gauge of the pool's used share, for servers not known here."),
+        Setting("served_model", values.text, "Name of the model that a vllm-realtime server serves."),
+        Setting("ca_file", values.path, "Trust this authority, or server's own certificate, too; PEM."),
+        Setting(
+            "connect_timeout", values.duration, "Longest wait for the server to open a connection.", 10.0
+        ),
+        Setting("seat_timeout", values.duration, "Then for a seat; longer is a silent queue.", 10.0),
+        Setting(
+            "idle_timeout", values.duration, "Silence that ends a session; 10s, or six periods if longer."
+        ),
+        Setting(
+            "reconnect",
+            values.choice("none", "once", "always"),
+            "What a caller whose connection broke off does: none, once or always.",
+            "none",
+        ),
         Setting("output", values.path, "Directory for report.json, report.html and events.jsonl."),
         Setting("html", values.path, "Write a self-contained HTML report."),
         Setting("junit", values.path, "Write JUnit XML, one case an objective."),

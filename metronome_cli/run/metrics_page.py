@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 
+from metronome_cli.config.urls import shown
 from metronome_cli.errors import UsageError
+from metronome_cli.targets.tls import tls_context
 
 MOST_BYTES = 4 * 2**20
 TIMEOUT_S = 5.0
@@ -15,13 +17,14 @@ TIMEOUT_S = 5.0
 Fetch = Callable[[str], str]
 
 
-def fetch(address: str) -> str:
+def fetch(address: str, ca_file: Path | None = None) -> str:
     """The text of a scrape. Raises OSError when the server does not answer, UsageError when it answers
-    nonsense.
+    nonsense. `ca_file`: authorities that are trusted besides the system's.
     """
     request = urllib.request.Request(address, headers={"Accept": "text/plain"})
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        context = tls_context(ca_file) if address.startswith("https:") else None
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
             body: bytes = answer.read(MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
         if error.code in (401, 403, 404, 405):
@@ -36,10 +39,3 @@ def fetch(address: str) -> str:
             f"{shown(address)}: more than {MOST_BYTES >> 20} MiB", hint="is this a metrics address?"
         )
     return body.decode("utf-8", "replace")
-
-
-def shown(address: str) -> str:
-    """The address without what may be secret in it."""
-    parts = urllib.parse.urlsplit(address)
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=host, query="", fragment="").geturl()

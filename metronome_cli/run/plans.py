@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from metronome_cli.run.capacity import CapacityPlan
 from metronome_cli.run.probe import ProbeRun
 from metronome_cli.run.probe_latency import DEFAULT_AGES_S, DEFAULT_BATCHES, ProbePlan
 from metronome_cli.run.quality_options import QualityOptions
+from metronome_cli.run.recorded import argv_of, settings_of
 
 if TYPE_CHECKING:
     from metronome_cli.run.probe_quality import QualityRun
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from metronome_cli.run.remote_lab import RemotePlan
     from metronome_cli.run.vllm_lab import VllmPlan
+    from metronome_cli.targets.endpoint import Limits
+
+IDLE_PERIODS = 6  # of silence that a caller bears, where no time is given
 
 
 def capacity_plan(settings: Settings) -> CapacityPlan:
@@ -53,8 +56,8 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
         offered=settings["offered"],
         arrival_rate_per_s=settings["arrival_rate"],
         trials=settings["trials"],
-        argv=tuple(sys.argv[1:]),
-        settings=settings.as_dict(),
+        argv=argv_of(settings),
+        settings=settings_of(settings),
     )
 
 
@@ -76,8 +79,25 @@ def remote_plan(settings: Settings) -> RemotePlan:
         settings["target"],
         settings["protocol"],
         settings["scrape"],
+        metric=settings["scrape_metric"],
+        model=settings["served_model"],
         workers=settings["workers"],
         ray=settings["ray"],
+        limits=_limits(settings),
+        ca_file=settings["ca_file"],
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    from metronome_cli.targets.endpoint import Limits
+
+    default, period_s = Limits(), settings.profile.frame.period_s
+    return Limits(
+        connect_s=settings["connect_timeout"],
+        ready_s=settings["seat_timeout"],
+        idle_s=settings["idle_timeout"] or max(default.idle_s, IDLE_PERIODS * period_s),
+        stall_s=max(default.stall_s, 2 * period_s),
+        reconnect=settings["reconnect"],
     )
 
 
@@ -150,8 +170,8 @@ def probe_plan(
         audio=tuple(settings["audio"]),
         device=settings["device"],
         weights=_weights(settings),
-        argv=tuple(sys.argv[1:]),
-        settings=settings.as_dict(),
+        argv=argv_of(settings),
+        settings=settings_of(settings),
     )
 
 
@@ -184,8 +204,8 @@ def quality_plan(settings: Settings, asked: QualityOptions) -> QualityRun:
         audio=tuple(settings["audio"]),
         seed=settings["seed"],
         device=settings["device"],
-        argv=tuple(sys.argv[1:]),
-        settings=settings.as_dict(),
+        argv=argv_of(settings),
+        settings=settings_of(settings),
     )
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from metronome_cli.config.quantities import format_duration
+from metronome_cli.config.urls import shown
 from metronome_cli.errors import UsageError, Verdict
 from metronome_cli.forecast.extrapolate import FEWEST
 from metronome_cli.forecast.prometheus import parse
 from metronome_cli.forecast.scrapes import Scrapes, Sight
 from metronome_cli.forecast.servers import Reading, read
 from metronome_cli.report.model import Forecast, Interval, Report
-from metronome_cli.run.metrics_page import Fetch, fetch, shown
+from metronome_cli.run.metrics_page import Fetch, fetch
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.predict_report import Draft
 from metronome_cli.run.predict_trace import judge
@@ -54,7 +55,7 @@ class ScrapePlan:
         parts = urllib.parse.urlsplit(self.url if "://" in self.url else f"http://{self.url}")
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise UsageError(
-                f"--scrape {self.url!r} is not an address", hint="such as http://host:8000/metrics"
+                f"--scrape {shown(self.url)!r} is not an address", hint="such as http://host:8000/metrics"
             )
         if "@" in parts.netloc:
             raise UsageError("--scrape takes no user and password", hint="give the address alone")

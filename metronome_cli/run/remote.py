@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from typing import cast
 
 from metronome_cli.config.profile import Profile
@@ -20,10 +19,8 @@ from metronome_cli.load.population import StreamSource
 from metronome_cli.report.model import Point, Report
 from metronome_cli.run.capacity import CapacityPlan, CapacityRun
 from metronome_cli.run.lab import TargetFactory
-from metronome_cli.run.metrics_page import fetch
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan
-from metronome_cli.run.predict_scrape import ScrapePlan
 from metronome_cli.run.remote_lab import RemoteLab, RemotePlan, at_rate
 from metronome_cli.run.remote_point import RemotePointRun
 from metronome_cli.run.remote_wire import in_words
@@ -59,6 +56,7 @@ class RemoteCapacityRun(CapacityRun):
         super().__init__(plan, observer, stop, build=_build)
         self._remote = remote
         self._endpoint = found
+        self._fetch = remote.fetch()
         self._lab_here: RemoteLab | None = None
 
     def _measure(self, streams: StreamSource) -> None:
@@ -94,7 +92,7 @@ class RemoteCapacityRun(CapacityRun):
         return report
 
     def _remote_lab(self, streams: StreamSource) -> RemoteLab:
-        plan, scrape = self.plan, self._remote.scrape
+        plan = self.plan
         return RemoteLab(
             profile=plan.profile,
             make_target=_build(plan, self.observer),
@@ -111,7 +109,7 @@ class RemoteCapacityRun(CapacityRun):
             began_s=self._began_s,
             pulse=self.pulse,
             endpoint=self._endpoint,
-            fetch=None if scrape is None else partial(fetch, ScrapePlan(scrape).address),
+            fetch=self._fetch,
             metric=self._remote.metric,
             crew=self._remote.crew(),
             scrape_every_s=self._remote.scrape_every_s or min(EVERY_S, max(0.2, plan.length_s / 120)),

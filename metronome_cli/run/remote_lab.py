@@ -11,20 +11,30 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import cast
 
+from metronome_cli.audio.streams import SpeechStreams
 from metronome_cli.config.profile import Profile
-from metronome_cli.errors import EngineError
+from metronome_cli.config.urls import shown
+from metronome_cli.errors import UsageError
+from metronome_cli.forecast.prometheus import parse
+from metronome_cli.forecast.servers import read_any
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.paced import Crew, PacedDriver, WirePopulation, here
+from metronome_cli.load.population import StreamSource
 from metronome_cli.load.processes import start_workers
 from metronome_cli.load.ray_workers import need_ray, start_ray_workers
+from metronome_cli.load.recording import RunHead
 from metronome_cli.report.model import Forecast
 from metronome_cli.run.lab import Lab
+from metronome_cli.run.metrics_page import fetch
+from metronome_cli.run.predict_scrape import ScrapePlan
 from metronome_cli.targets.base import Target
-from metronome_cli.targets.endpoint import Endpoint, KnockError, Limits, detect, endpoint, shown
+from metronome_cli.targets.endpoint import Endpoint, KnockError, Limits, detect, endpoint, not_reached
 from metronome_cli.targets.protocols import need_libraries
 from metronome_cli.targets.remote import EVERY_S, RemoteTarget
+from metronome_cli.targets.tls import untrusted
 
 DEFAULT_ACTORS = 2
 
@@ -46,6 +56,7 @@ class RemotePlan:
     workers: int | None = None
     ray: str | None = None
     limits: Limits = field(default_factory=Limits)
+    ca_file: Path | None = None
     environ: Mapping[str, str] | None = field(default=None, repr=False)
 
     def find(self) -> Endpoint:
@@ -53,10 +64,26 @@ class RemotePlan:
         need_libraries()
         protocol = self.protocol
         if protocol == "auto":
-            protocol = asyncio.run(detect(self.target, self.limits, self.environ))
-        found = endpoint(self.target, protocol, self.limits, self.environ, self.model)
+            protocol = asyncio.run(detect(self.target, self.limits, self.environ, self.ca_file))
+        found = endpoint(self.target, protocol, self.limits, self.environ, self.model, self.ca_file)
         asyncio.run(_knock(found))
         return found
+
+    def fetch(self) -> Callable[[], str] | None:
+        """Gets the text of one scrape, if there is anything to scrape. Raises UsageError where the metrics that are
+        there now cannot serve.
+        """
+        if self.scrape is None:
+            return None
+        get = partial(fetch, ScrapePlan(self.scrape).address, self.ca_file)
+        try:
+            read_any(parse(get(), "--scrape"), self.metric, "--scrape")
+        except OSError as error:
+            why = untrusted(error) or getattr(error, "reason", None) or error.strerror or error
+            raise UsageError(
+                f"--scrape {shown(self.scrape)}: no answer ({why})", hint="leave it out to measure without it"
+            ) from None
+        return get
 
     def crew(self) -> Crew:
         """Where the callers live. Raises UsageError where Ray is asked for and not installed."""
@@ -71,7 +98,7 @@ async def _knock(found: Endpoint) -> None:
     try:
         socket = await found.connect()
     except KnockError as error:
-        raise EngineError(f"{shown(found.url)}: {error.reason}: {error.detail}") from None
+        raise not_reached(found.url, error) from None
     await socket.close()
 
 
@@ -79,6 +106,11 @@ def at_rate(profile: Profile, sample_rate: int) -> Profile:
     """The profile with its audio at the protocol's rate."""
     frame = profile.frame.model_copy(update={"sample_rate": sample_rate})
     return profile.model_copy(update={"frame": frame})
+
+
+def shared(streams: StreamSource) -> StreamSource:
+    """Speech in whole frames, so that what goes over the wire is encoded once."""
+    return streams.shared() if isinstance(streams, SpeechStreams) else streams
 
 
 @dataclass(slots=True)
@@ -98,7 +130,7 @@ class RemoteLab(Lab):
         assert self.endpoint is not None
         return cast(Target, RemoteTarget(self.endpoint))
 
-    def driver(self, seats: int) -> Driver:
+    def driver(self, seats: int, head: RunHead | None = None) -> Driver:
         return cast(Driver, self.paced())  # the same shape, but for `step`
 
     def paced(self) -> PacedDriver:
@@ -106,7 +138,7 @@ class RemoteLab(Lab):
         assert self.endpoint is not None
         self.hang_up()
         target = RemoteTarget(self.endpoint, self.fetch, self.metric, self.scrape_every_s)
-        population = WirePopulation(target, self.endpoint, self.streams, self.profile, self.crew)
+        population = WirePopulation(target, self.endpoint, shared(self.streams), self.profile, self.crew)
         driver = PacedDriver(population, self.ledger(), self.stop, self.pulse)
         self.drivers.append(driver)
         return driver

@@ -11,22 +11,26 @@ import os
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from pathlib import Path
+from typing import Literal, cast
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
 from websockets.typing import Subprotocol
 
+from metronome_cli.config.urls import shown
 from metronome_cli.engine.types import EndReason
 from metronome_cli.errors import EngineError, UsageError
 from metronome_cli.targets.protocols import PROTOCOLS, client_codec
 from metronome_cli.targets.protocols.base import ClientCodec, Traits
 from metronome_cli.targets.protocols.events import clipped
 from metronome_cli.targets.protocols.pcm import unpack
+from metronome_cli.targets.tls import tls_context, untrusted
 
 KEY_VARIABLE = "METRONOME_API_KEY"
 HEADERS_VARIABLE = "METRONOME_HEADERS"
 MOST_BYTES = 1 << 20  # of one message
+Reconnect = Literal["none", "once", "always"]
 _SCHEMES = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss", "": "ws"}
 _BY_PATH = {"/api/chat": "moshi", "/api/asr-streaming": "moshi-server"}
 _TRIED = ("moshi", "moshi-server", "realtime")  # realtime and vllm-realtime share a path
@@ -41,6 +45,7 @@ class Limits:
     idle_s: float = 10.0  # without any output
     stall_s: float = 5.0  # for the server to take one message
     messages_per_s: int = 2000  # more is a flood
+    reconnect: Reconnect = "none"  # what a session does whose connection broke off
 
 
 class KnockError(Exception):
@@ -52,21 +57,34 @@ class KnockError(Exception):
         self.detail = detail
 
 
+class UntrustedError(KnockError):
+    """The server's certificate was signed by nobody whom this side knows."""
+
+
+class _Connect(connect):
+    """Follows no redirect: headers, and keys in them, are for the address that was given."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server that speaks one protocol."""
+    """A server that speaks one protocol. `ca_file`: authorities that are trusted besides the system's."""
 
     url: str
     codec: Callable[[], ClientCodec]
     traits: Traits
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     limits: Limits = Limits()
+    ca_file: Path | None = None
 
     async def connect(self, make: Callable[..., ClientConnection] = ClientConnection) -> ClientConnection:
         """An open socket, of a kind that `make` makes. Raises KnockError."""
         try:
-            return await connect(
+            return await _Connect(
                 self.url,
+                ssl=tls_context(self.ca_file) if self.url.startswith("wss:") else None,
                 additional_headers=dict(self.headers),
                 subprotocols=[Subprotocol(name) for name in self.traits.subprotocols] or None,
                 compression=None,
@@ -89,6 +107,10 @@ class Endpoint:
         except ConnectionClosed as error:
             raise KnockError(*why_closed(error, seated=False)) from None
         except OSError as error:
+            if why := untrusted(error):
+                raise UntrustedError(
+                    "unreachable", f"its certificate is not trusted: {clipped(why)}"
+                ) from None
             raise KnockError("unreachable", clipped(error.strerror or error)) from None
 
     def describe(self) -> dict[str, object]:
@@ -115,12 +137,14 @@ def endpoint(
     limits: Limits | None = None,
     environ: Mapping[str, str] | None = None,
     model: str | None = None,
+    ca_file: Path | None = None,
 ) -> Endpoint:
-    """The endpoint of a target whose protocol is known. Raises UsageError for a bad address or header."""
+    """The endpoint of a target whose protocol is known. Raises UsageError for a bad address, header or file."""
     codec = client_codec(protocol, model)
     traits = codec().traits
     url = address(target, traits.path)
-    return Endpoint(url, codec, traits, headers(traits, environ), limits or Limits())
+    tls_context(ca_file)  # a file that cannot be used is told before anybody knocks
+    return Endpoint(url, codec, traits, headers(traits, environ), limits or Limits(), ca_file)
 
 
 def address(target: str, path: str) -> str:
@@ -131,7 +155,9 @@ def address(target: str, path: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise UsageError(f"--target {clipped(target)!r} is not an address", hint="such as ws://host:8998")
+        raise UsageError(
+            f"--target {clipped(shown(target))!r} is not an address", hint="such as ws://host:8998"
+        )
     if "@" in parts.netloc:
         raise UsageError("--target takes no user and password", hint=f"put a key into {KEY_VARIABLE}")
     own = parts.path if parts.path not in ("", "/") else path
@@ -155,7 +181,9 @@ def headers(traits: Traits, environ: Mapping[str, str] | None = None) -> dict[st
     return found
 
 
-async def detect(target: str, limits: Limits, environ: Mapping[str, str] | None = None) -> str:
+async def detect(
+    target: str, limits: Limits, environ: Mapping[str, str] | None = None, ca_file: Path | None = None
+) -> str:
     """Which protocol a server speaks: by its path, else by the path that it answers to, else by its first words.
 
     Raises EngineError when it cannot be reached, UsageError when nothing fits.
@@ -166,12 +194,12 @@ async def detect(target: str, limits: Limits, environ: Mapping[str, str] | None 
         return _BY_PATH[path]
     tried = ("realtime",) if path.endswith("/realtime") else _TRIED
     for protocol in tried:
-        found = endpoint(target, protocol, limits, environ)
+        found = endpoint(target, protocol, limits, environ, ca_file=ca_file)
         try:
             socket = await found.connect()
         except KnockError as error:
             if error.reason in ("unreachable", "queued"):
-                raise EngineError(f"{shown(target)} cannot be reached: {error.detail}") from None
+                raise not_reached(target, error) from None
             continue
         try:
             return await _which_realtime(socket, limits) if protocol == "realtime" else protocol
@@ -183,6 +211,16 @@ async def detect(target: str, limits: Limits, environ: Mapping[str, str] | None 
     )
 
 
+def not_reached(target: str, error: KnockError) -> UsageError | EngineError:
+    """The error of a command whose target does not open at all."""
+    if isinstance(error, UntrustedError):
+        return UsageError(
+            f"{shown(target)}: {error.detail}",
+            hint="--ca-file FILE names the authority that signed it, or itself",
+        )
+    return EngineError(f"{shown(target)} cannot be reached: {error.reason}: {error.detail}")
+
+
 async def _which_realtime(socket: ClientConnection, limits: Limits) -> str:
     """By the first event: vLLM's has its id beside the type, others a whole session; Unmute says nothing first."""
     try:
@@ -191,9 +229,3 @@ async def _which_realtime(socket: ClientConnection, limits: Limits) -> str:
     except (TimeoutError, ConnectionClosed):
         return "unmute" if socket.subprotocol == "realtime" else "realtime"
     return "vllm-realtime" if first is not None and "id" in first and "session" not in first else "realtime"
-
-
-def shown(url: str) -> str:
-    """An address without what may be secret in it."""
-    parts = urllib.parse.urlsplit(url if "://" in url else f"ws://{url}")
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

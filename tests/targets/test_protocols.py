@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metronome_cli.config.urls import shown
 from metronome_cli.errors import UsageError
-from metronome_cli.targets.endpoint import Limits, address, detect, endpoint, headers, shown
+from metronome_cli.targets.endpoint import Limits, address, detect, endpoint, headers
 from metronome_cli.targets.protocols import HOSTED, PROTOCOLS, client_codec, host_codec, pcm
 from metronome_cli.targets.protocols.events import (
     Backlog,
@@ -178,7 +179,9 @@ def test_an_address_gets_scheme_and_path(target, url):
     assert address(target, "/api/chat") == url
 
 
-@pytest.mark.parametrize("target", ["ftp://host", "ws://", "ws://host:99999", "ws://user:secret@host", ""])
+@pytest.mark.parametrize(
+    "target", ["ftp://host", "ws://", "ws://host:99999", "ws://user:secret@host", "ws://secret@host:x", ""]
+)
 def test_a_bad_address_is_refused_without_showing_what_is_secret(target):
     with pytest.raises(UsageError) as refused:
         address(target, "/")
