@@ -23,25 +23,8 @@ KEY, HEADER, TOKEN = "sesame-key-7431", "sesame-header-9127", "sesame-token-5512
 def certificate(folder, name="server"):
     """A self-signed certificate and its key, as files."""
     cert, key = folder / f"{name}.pem", folder / f"{name}.key"
-    made = subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-keyout",
-            key,
-            "-out",
-            cert,
-        ]
-        + SUBJECT,
-        capture_output=True,
-        check=False,
-    )
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *SUBJECT]
+    made = subprocess.run([*command, "-keyout", key, "-out", cert], capture_output=True, check=False)
     if made.returncode:
         pytest.skip(f"openssl made no certificate: {made.stderr[-200:]!r}")
     return cert, key
