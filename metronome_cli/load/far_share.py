@@ -45,7 +45,7 @@ class FarShare:
     def __init__(self, post: Post) -> None:
         self.lost: str | None = None
         self.cpu_share: float | None = None
-        self._post = post
+        self.post = post
         self._commands: list[Command] = []
         self._asked_s: float | None = None  # the question that is out
         self._next_s = 0.0
@@ -84,7 +84,7 @@ class FarShare:
         now = time.perf_counter()
         try:
             if self._asked_s is not None:
-                answer = self._post.answer()
+                answer = self.post.answer()
                 if answer is not None:
                     self._note(answer)
                 elif now - self._asked_s > (PATIENCE_S if self._heard else START_S):
@@ -93,7 +93,7 @@ class FarShare:
                 commands, self._commands = self._commands, []
                 self._last = CLOSE in commands
                 self._asked_s, self._next_s = now, now + EVERY_S
-                self._post.ask(commands)
+                self.post.ask(commands)
         except LostError as error:
             self._lose(str(error))
 
@@ -101,13 +101,15 @@ class FarShare:
         self._asked_s, self._heard, self._ended = None, True, self._last
         self._horizon_s = answer.horizon_s
         self.cpu_share = answer.cpu_share
+        if answer.more:
+            self._next_s = 0.0
         for news in answer.news():
             if isinstance(news, Ended):
                 self._open.discard(news.index)
             self._box.append(news)
 
     def _lose(self, why: str) -> None:
-        self.lost = f"{self._post.name} {why}"
+        self.lost = f"{self.post.name} {why}"
         for index in sorted(self._open):
             self._box.append(Ended(index, "shed", self.lost, 0.0, 0.0))
         self._open.clear()
@@ -133,4 +135,4 @@ class FarShare:
             time.sleep(_NAP_S)
         if not self._let_go:
             self._let_go = True
-            self._post.end(0.0 if self.lost else PATIENCE_S)
+            self.post.end(0.0 if self.lost else PATIENCE_S)

@@ -109,8 +109,9 @@ class Share:
             self._began = time.perf_counter(), time.process_time()
             self.loop.post(self._hall.open.set)
 
-    def poll(self, take: Callable[[News], None]) -> None:
-        for _ in range(len(self.inbox)):
+    def poll(self, take: Callable[[News], None], most: int | None = None) -> None:
+        there = len(self.inbox)
+        for _ in range(there if most is None else min(there, most)):
             take(self.inbox.popleft())
 
     def forget(self, index: int) -> None:

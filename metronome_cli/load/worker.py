@@ -20,13 +20,18 @@ from metronome_cli.measure.ledger import FrameRecord
 Command = tuple[str, int, float]  # "open", index, lifetime; "hang_up", index; "begin"; "close"
 BEGIN: Command = ("begin", 0, 0.0)
 CLOSE: Command = ("close", 0, 0.0)
+MOST_NEWS = 2000  # in one answer: while it is made, the sockets wait for this thread again and again
 
 
 @dataclass(slots=True)
 class Answer:
-    """News in bulk; what comes with every frame as plain numbers. No frame due before `horizon_s` is still to come."""
+    """News in bulk; what comes with every frame as plain numbers. No frame due before `horizon_s` is still to come.
+
+    `more`: there is news left that did not fit.
+    """
 
     horizon_s: float = 0.0
+    more: bool = False
     cpu_share: float | None = None
     records: array[float] = field(default_factory=lambda: array("d"))  # five a frame, as in FrameRecord
     paced: array[float] = field(default_factory=lambda: array("d"))  # two a frame, as in Paced
@@ -62,6 +67,7 @@ class Worker:
     def __init__(self, order: Order) -> None:
         self._share = Share(order)
         self._now = order.now
+        self._horizon_s = 0.0
 
     def answer(self, commands: Sequence[Command]) -> Answer:
         """Do as told; the news since the last answer."""
@@ -75,8 +81,13 @@ class Worker:
                 share.begin()
             else:
                 share.close()
-        answer = Answer(min(self._now(), share.horizon_s()), share.cpu_share)
-        share.poll(self._noting(answer))
+        horizon_s = min(self._now(), share.horizon_s())
+        answer = Answer(cpu_share=share.cpu_share)
+        share.poll(self._noting(answer), None if CLOSE in commands else MOST_NEWS)
+        answer.more = bool(share.inbox)
+        if not answer.more:
+            self._horizon_s = horizon_s
+        answer.horizon_s = self._horizon_s
         return answer
 
     def _noting(self, answer: Answer) -> Callable[[News], None]:

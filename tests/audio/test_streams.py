@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metronome_cli.audio.library import AudioLibrary, Clip
-from metronome_cli.audio.streams import SEAM_S, SpeechStreams, join
+from metronome_cli.audio.streams import SEAM_S, SharedStreams, SpeechStreams, join
 from tests.audio.sounds import RATE, voice
 
 PERIOD_S = 0.080
@@ -91,3 +91,33 @@ def test_one_more_session_moves_no_other() -> None:
     streams.stream(100)
     assert [streams.phase_s(i) for i in range(5)] == before
     assert before == pytest.approx([PERIOD_S * (i * 0.6180339887498949 % 1) for i in range(5)])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(9_000, 25_000), min_size=1, max_size=4), st.integers(0, 99), st.integers(0, 500))
+def test_at_the_same_place_lies_the_same_audio(lengths_ms: list[int], seed: int, k: int) -> None:
+    """Shared streams are whole frames of one loop, and the place says which."""
+    library_ = library(*(ms / 1000 for ms in lengths_ms))
+    shared = SpeechStreams(library_, PERIOD_S, seed).shared()
+    if isinstance(shared, SpeechStreams):
+        assert sum(lengths_ms) / 1000 < 256 * PERIOD_S + 2.0
+        return
+    seen: dict[int, bytes] = {}
+    for index in range(40):
+        stream = shared.stream(index)
+        for frame in (k, k + 1, k + 10_000):
+            heard = stream.frame(frame).tobytes()
+            assert seen.setdefault(stream.place(frame), heard) == heard
+            assert stream.place(frame + 1) != stream.place(frame)
+
+
+def test_shared_streams_lose_less_than_a_frame_and_start_apart() -> None:
+    streams = SpeechStreams(library(30.0, 11.013), PERIOD_S, seed=3)
+    shared = streams.shared()
+    assert isinstance(shared, SharedStreams)
+    assert len({shared.stream(i).place(0) for i in range(100)}) == 100
+    assert [shared.phase_s(i) for i in range(9)] == [streams.phase_s(i) for i in range(9)]
+    stream = shared.stream(0)
+    lap = next(k for k in range(1, 10_000) if stream.place(k) == stream.place(0))
+    whole = round(41.013 * RATE) - 2 * SEAM
+    assert 0 <= whole - lap * 1280 < 1280

@@ -102,7 +102,7 @@ def test_workers_end_when_nobody_is_left_to_ask():
         (process,) = multiprocessing.active_children()
         driver.seat_all(1)
         (share,) = driver.population.shares
-        share._post._pipe.close()
+        share.post._pipe.close()
         process.join(30)
         assert process.exitcode == 0
         driver.close()
