@@ -36,6 +36,8 @@ def capacity(
     clock: options.Clock = None,
     batching: options.Batching = None,
     seed: options.Seed = None,
+    record: options.Record = None,
+    replay: options.Replay = None,
     device: options.Device = None,
     weights: options.Weights = None,
     engine: options.Engine = None,
@@ -84,6 +86,7 @@ def capacity(
     settings = resolve(
         {
             "profile": profile, "model": model, "audio": audio, "session_length": session_length, "clock": clock,
+            "record": record, "replay": replay,
             "batching": batching, "seed": seed, "device": device, "weights": weights, "policy": policy,
             "engine": engine, "engine_arg": engine_arg,
             "sink_positions": sink_positions, "exhaustion": exhaustion, "pool": pool, "slo": slo,

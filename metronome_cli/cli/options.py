@@ -53,6 +53,8 @@ SpeakingShare = Annotated[str | None, SettingOption("speaking_share", LOAD)]
 Clock = Annotated[str | None, SettingOption("clock", LOAD)]
 Batching = Annotated[str | None, SettingOption("batching", LOAD)]
 Seed = Annotated[int | None, SettingOption("seed", LOAD, metavar="N")]
+Record = Annotated[Path | None, SettingOption("record", LOAD, metavar="FILE")]
+Replay = Annotated[Path | None, SettingOption("replay", LOAD, metavar="FILE")]
 Device = Annotated[str | None, SettingOption("device", LOAD, metavar="DEVICE")]
 Weights = Annotated[str | None, SettingOption("weights", LOAD, metavar="DIR")]
 

@@ -154,6 +154,8 @@ SETTINGS: dict[str, Setting] = {
         Setting("guard", values.choice("memory"), "memory: admit by forecast occupancy; that arm only."),
         Setting("offered", values.whole(1), "Callers offered to each arm."),
         Setting("arrival_rate", values.rate, "How fast callers come, such as 8/s."),
+        Setting("record", values.path, "Keep the load of every run in this file, to be given again."),
+        Setting("replay", values.path, "Give the load that --record kept in this file again."),
         Setting("trials", values.whole(1), "Run --sessions this many times: how often does it collapse?"),
         Setting("target", values.text, "Drive a running server instead: ws://HOST:PORT."),
         Setting(

@@ -56,6 +56,8 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
         offered=settings["offered"],
         arrival_rate_per_s=settings["arrival_rate"],
         trials=settings["trials"],
+        record=settings["record"],
+        replay=settings["replay"],
         argv=argv_of(settings),
         settings=settings_of(settings),
     )
@@ -63,7 +65,9 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
 
 def remote_plan(settings: Settings) -> RemotePlan:
     """Which server `capacity` drives. Raises UsageError for what a server cannot be asked to do."""
-    for key in ("compare_policies", "guard", "trials", "policy", "pool", "exhaustion", "weights"):
+    for key in (
+        "compare_policies", "guard", "trials", "policy", "pool", "exhaustion", "weights", "record", "replay",
+    ):  # fmt: skip
         if settings.given(key):
             raise UsageError(
                 f"--{key.replace('_', '-')} is for the engine in this process",
@@ -223,6 +227,8 @@ def _check(settings: Settings) -> None:
             f"--sessions {settings['sessions']} is more than --max-sessions {settings['max_sessions']}",
             hint="raise --max-sessions",
         )
+    if settings["replay"] is not None:
+        _check_replay(settings)
     arms = settings["compare_policies"] or settings["guard"] is not None
     if arms and (settings["sessions"] is not None or settings["trials"] is not None):
         raise UsageError(
@@ -233,6 +239,20 @@ def _check(settings: Settings) -> None:
         if settings[key] is not None and not arms:
             raise UsageError(
                 f"--{key.replace('_', '-')} is for --compare-policies and --guard", hint="add one of them"
+            )
+
+
+_LOAD_DECIDES = (
+    "session_length", "batching", "speaking_share", "sessions", "soak", "method", "budget", "trials", "offered",
+    "arrival_rate",
+)  # fmt: skip
+
+
+def _check_replay(settings: Settings) -> None:
+    for key in _LOAD_DECIDES:
+        if settings.given(key):
+            raise UsageError(
+                f"--{key.replace('_', '-')}: the file that --replay names decides that", hint="leave it out"
             )
 
 
