@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from metronome_cli import __version__
+from metronome_cli.build import build
 from metronome_cli.cli.registry import MARKUP, PLAIN_WIDTH, LazyGroup
 
 HELP = """How many live speech sessions this model on this machine can hold, for how long, and what stops it first.
@@ -33,12 +34,14 @@ app = typer.Typer(
 
 
 def version_line() -> str:
-    """Versions of metronome, torch and Python; torch is asked for its metadata, not imported."""
+    """Versions of metronome, torch and Python, and the build; torch is asked for its metadata, not imported."""
     try:
         torch = metadata.version("torch")
     except metadata.PackageNotFoundError:
         torch = "not installed"
-    return f"metronome {__version__} (torch {torch}, Python {platform.python_version()})"
+    commit = build()
+    known = f", build {commit}" if commit else ""
+    return f"metronome {__version__} (torch {torch}, Python {platform.python_version()}{known})"
 
 
 def _show_version(wanted: bool) -> None:

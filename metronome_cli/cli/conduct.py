@@ -11,6 +11,7 @@ import typer
 from metronome_cli.config.settings import Settings
 
 if TYPE_CHECKING:
+    from metronome_cli.config.profile import Profile
     from metronome_cli.report.model import Report
     from metronome_cli.run.observer import Observer
     from metronome_cli.run.stop import Stop
@@ -48,8 +49,26 @@ def conduct(settings: Settings, run: Run) -> None:
     raise typer.Exit(report.exit_code)
 
 
+def profile_of_model(name: str) -> Profile:
+    """The profile of a decoder, as `resolve` asks for it; it takes some seconds and says so."""
+    from metronome_cli.run import plans
+    from metronome_cli.ui.working import working
+
+    with working("reading the model"):
+        return plans.profile_of_model(name)
+
+
 def write_files(settings: Settings, report: Report) -> None:
     """report.json and report.html in --output, and what --html and --junit name."""
+    from metronome_cli.ui.working import working
+
+    if settings["output"] is None and settings["html"] is None and settings["junit"] is None:
+        return
+    with working("writing the report"):
+        _write_files(settings, report)
+
+
+def _write_files(settings: Settings, report: Report) -> None:
     if settings["output"] is not None:
         from metronome_cli.report.write import write_report
 

@@ -22,8 +22,10 @@ def doctor(
     from metronome_cli.report.doctor_text import checkup_json, render_checkup
     from metronome_cli.report.text import stdout_width
     from metronome_cli.run.doctor import examine
+    from metronome_cli.ui.working import working
 
-    checkup = examine()
+    with working("looking at this machine", expected_s=4.0):
+        checkup = examine()
     if json_:
         write(json.dumps(checkup_json(checkup), indent=2, allow_nan=False))
     else:

@@ -226,9 +226,9 @@ def quality(
     ui: options.Ui = None,
 ) -> None:
     """What the bound does to quality: the smallest (W, S) that cannot be told from unbounded. Real weights only."""
-    from metronome_cli.cli.conduct import conduct
+    from metronome_cli.cli.conduct import conduct, profile_of_model
     from metronome_cli.config.settings import resolve
-    from metronome_cli.run.plans import profile_of_model, quality_plan
+    from metronome_cli.run.plans import quality_plan
 
     settings = resolve(
         {

@@ -41,10 +41,12 @@ def report(
     """Print a run's report, convert it, or rebuild it after a kill."""
     from metronome_cli.cli.console import write
     from metronome_cli.report.rebuild import load_run
+    from metronome_cli.ui.working import working
 
     found = load_run(path, from_events=from_events)
-    _write_files(found, html, junit, (path if path.is_dir() else path.parent) if save else None)
-    write(_rendered(found, json_))
+    write(_rendered(found, json_))  # first: a path that cannot be written must not cost the answer
+    with working("writing the report"):
+        _write_files(found, html, junit, (path if path.is_dir() else path.parent) if save else None)
 
 
 def _write_files(found: Report, html: Path | None, junit: Path | None, directory: Path | None) -> None:

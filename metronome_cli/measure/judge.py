@@ -253,10 +253,18 @@ def overall(
     """
     failed = [j for j in judgements if j.verdict == "fail" and not (late and is_timing(j.metric))]
     if failed:
-        return "fail", "; ".join(f"{j.objective}: {j.reason}" for j in failed)
+        return "fail", _reasons(failed)
     if late or unsteady:
         return "inconclusive", late or unsteady or ""
     undecided = [j for j in judgements if j.verdict == "inconclusive"]
     if undecided:
-        return "inconclusive", "; ".join(f"{j.objective}: {j.reason}" for j in undecided)
+        return "inconclusive", _reasons(undecided)
     return ("pass", "") if judgements else ("inconclusive", "no objective was given")
+
+
+def _reasons(judgements: Sequence[Judgement]) -> str:
+    """Each reason once, after the objectives that share it."""
+    sharing: dict[str, list[str]] = {}
+    for judgement in judgements:
+        sharing.setdefault(judgement.reason, []).append(judgement.objective)
+    return "; ".join(f"{', '.join(objectives)}: {reason}" for reason, objectives in sharing.items())
