@@ -68,25 +68,45 @@ def fit(costs: Sequence[Cost]) -> Surface | None:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """How a step's time changes from the youngest age to the oldest at one batch size."""
+    """How a step's time changes from the youngest age to the oldest at one batch size.
+
+    `ratio`: oldest over youngest, with its interval. `flat`: it does not grow with age, it does, or None where the
+    steps varied too much to tell.
+    """
 
     sessions: int
-    ratio: float  # oldest / youngest
-    flat: bool
+    ratio: float
+    low: float
+    high: float
+    flat: bool | None
 
 
-FLAT_WITHIN = 0.05
+FLAT_WITHIN = 0.1
+ONE_SIDED = 0.95
 
 
-def slope(costs: Sequence[Cost], noise: float) -> Slope | None:
-    """At the largest batch that was measured at two ages or more. `noise`: relative, of one point's median."""
-    by_batch: dict[int, list[Cost]] = {}
-    for cost in costs:
-        by_batch.setdefault(cost.sessions, []).append(cost)
-    aged = [group for group in by_batch.values() if len({c.age_s for c in group}) > 1]
-    if not aged:
+def slope(sessions: int, young_s: Sequence[float], old_s: Sequence[float]) -> Slope | None:
+    """From pairs of steps that took turns, so that whatever slows the machine falls on both.
+
+    The ratio is the median of the pairs' ratios, its interval that of their order statistics, each end at 95 %
+    one-sided (the sign test turned round; no shape of the noise is assumed). Flat where the upper end is within
+    `FLAT_WITHIN`, growing where the lower end is beyond it. None with fewer than 5 pairs, which have no such interval.
+    """
+    ratios = sorted(old / young for young, old in zip(young_s, old_s, strict=False))
+    outside = _outside(len(ratios))
+    if outside is None:
         return None
-    group = max(aged, key=lambda group: group[0].sessions)
-    young, old = min(group, key=lambda c: c.age_s), max(group, key=lambda c: c.age_s)
-    ratio = old.step_s / young.step_s
-    return Slope(young.sessions, ratio, abs(ratio - 1) <= max(FLAT_WITHIN, 2 * noise))
+    low, high = ratios[outside], ratios[-1 - outside]
+    flat = True if high <= 1 + FLAT_WITHIN else False if low > 1 + FLAT_WITHIN else None
+    return Slope(sessions, float(np.median(ratios)), low, high, flat)
+
+
+def _outside(count: int) -> int | None:
+    """How many of the ordered pairs may be left out at each end; None where even the outermost say too little."""
+    chance, found = 0.0, None
+    for left_out in range(count // 2):
+        chance += math.comb(count, left_out) / 2**count
+        if chance > 1 - ONE_SIDED:
+            break
+        found = left_out
+    return found

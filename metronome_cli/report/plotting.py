@@ -65,9 +65,12 @@ def latency_axis(panel: Axes, latencies: Iterable[float | None], deadline_ms: fl
 
 
 def legend(panel: Axes) -> None:
-    entries = len(panel.get_legend_handles_labels()[0])
-    columns = max(2, int(panel.figure.bbox.width / panel.figure.dpi * POINTS_PER_INCH // 105))
-    panel.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=min(columns, entries))
+    """Above the panel, in as many columns as the longest name allows."""
+    names = panel.get_legend_handles_labels()[1]
+    room = panel.figure.bbox.width / panel.figure.dpi * POINTS_PER_INCH
+    column = 42 + 5.6 * max(map(len, names), default=0)
+    columns = max(1, int(room // column))
+    panel.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=min(columns, max(1, len(names))))
 
 
 def share_axis(panel: Axes) -> None:

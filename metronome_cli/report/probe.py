@@ -56,9 +56,14 @@ class PolicyCost(Part):
     fit_spread: float | None = None
     """Relative root-mean-square error of the fit."""
     oldest_over_youngest: float | None = None
-    """Step time at the oldest age over that at the youngest, at the largest batch."""
+    """Step time at the oldest age over that at the youngest, at the largest batch, of steps that took turns."""
+    ratio_low: float | None = None
+    """Lower end of that ratio, at 95 % one-sided."""
+    ratio_high: float | None = None
+    """Upper end."""
     flat: bool | None = None
-    """Whether the step's time does not depend on the session's age, beyond noise; null when not seen."""
+    """Whether the step's time does not grow with the session's age; null when not seen, or when steps varied too
+    much to tell."""
     deadline_limits: list[DeadlineLimit] = Field(default_factory=list)
     """By age."""
 
@@ -67,7 +72,7 @@ class Limits(Part):
     """What the device reached in the same run, and how near a step at batch 1 came to it."""
 
     bytes_per_s: float
-    """Memory bandwidth: gemv on a matrix larger than the caches."""
+    """Memory bandwidth: the faster of gemv and a sum on a matrix larger than the caches."""
     flops_per_s: float
     """Compute: gemm."""
     weight_bytes: int

@@ -39,14 +39,33 @@ def device(report: Report) -> Table:
     if limits is None:
         return Table("Device limits", columns, [])
     rows = [
-        ["memory bandwidth", f"{limits.bytes_per_s / 1e9:.1f} GB/s", "gemv on a matrix beyond the caches"],
+        [
+            "memory bandwidth",
+            f"{limits.bytes_per_s / 1e9:.1f} GB/s",
+            "gemv or sum of a matrix beyond the caches",
+        ],
         ["compute", f"{limits.flops_per_s / 1e9:,.0f} GFLOP/s", "gemm"],
         ["weights read a pass", format_size(limits.weight_bytes), ""],
         ["least time of a decode pass", f"{ms(limits.floor_ms)} ms", "weights over bandwidth"],
-        ["share of bandwidth reached", percent(limits.share_of_bandwidth), "decoder's passes, batch 1"],
-        ["share of compute reached", percent(limits.share_of_compute), "largest batch"],
+        [
+            "share of bandwidth reached",
+            percent(limits.share_of_bandwidth),
+            _over("decoder's passes, batch 1", limits.share_of_bandwidth),
+        ],
+        [
+            "share of compute reached",
+            percent(limits.share_of_compute),
+            _over("largest batch", limits.share_of_compute),
+        ],
     ]
     return Table("Device limits", columns, [row for row in rows if row[1] != NO_DATA])
+
+
+def _over(what: str, share: float | None) -> str:
+    """A share of more than all says that the limit was not reached when it was measured."""
+    if share is None or share <= 1:
+        return what
+    return f"{what}; over 100 %: the machine had less to give when its limit was measured"
 
 
 def small_plot(report: Report, width: int) -> str:
@@ -57,10 +76,12 @@ def small_plot(report: Report, width: int) -> str:
     largest = max(cell.sessions for cell in found)
     shown = [cell for cell in found if cell.sessions == largest][:_MOST_ROWS]
     labels = [f"{cell.policy} {duration(cell.age_s)}" for cell in shown]
-    label, highest = max(map(len, labels)), max(cell.median_ms or 0.0 for cell in shown)
-    room = max(8, min(_BAR, width - label - 14))
+    values = [f"{ms(cell.median_ms)} ms" for cell in shown]
+    label, figure = max(map(len, labels)), max(map(len, values))
+    highest = max(cell.median_ms or 0.0 for cell in shown)
+    room = max(1, min(_BAR, width - label - figure - 4))
     lines = [f"Step with {largest} sessions, by age"]
-    for name, cell in zip(labels, shown, strict=True):
+    for name, value, cell in zip(labels, values, shown, strict=True):
         bar = "#" * max(1, round(room * (cell.median_ms or 0.0) / highest))
-        lines.append(f"{name.ljust(label)}  {bar} {ms(cell.median_ms)} ms"[:width])
+        lines.append(f"{name.ljust(label)}  {value.rjust(figure)}  {bar}"[:width].rstrip())
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from metronome_cli.report.model import Report
+from metronome_cli.report.probe import PolicyCost
 from metronome_cli.report.table import Column, Table
 from metronome_cli.report.words import NO_DATA, duration, ms, number, percent
 
@@ -11,14 +12,25 @@ def policy_costs(report: Report) -> Table:
     """The fitted cost of a step under each policy."""
     columns = [Column("policy", text=True), Column("fixed ms", 6), Column("per session ms", 6),
                Column("per 1,000 tokens ms", 5), Column("spread", 3), Column("oldest/youngest", 7),
-               Column("flat in age", text=True)]  # fmt: skip
+               Column("90 % interval", 4), Column("flat in age", text=True)]  # fmt: skip
     rows = [
         [cost.policy, ms(cost.fixed_ms), ms(cost.per_session_ms), ms(cost.per_kilotoken_ms),
-         percent(cost.fit_spread), number(cost.oldest_over_youngest),
-         NO_DATA if cost.flat is None else "yes" if cost.flat else "no"]
+         percent(cost.fit_spread), _ratio(cost.oldest_over_youngest),
+         NO_DATA if cost.ratio_low is None else f"{_ratio(cost.ratio_low)} to {_ratio(cost.ratio_high)}",
+         _flat(cost)]
         for cost in (report.probe.policies if report.probe else [])
     ]  # fmt: skip
     return Table("Cost of a step", columns, rows)
+
+
+def _ratio(value: float | None) -> str:
+    return NO_DATA if value is None else f"{value:.2f}"
+
+
+def _flat(cost: PolicyCost) -> str:
+    if cost.flat is None:
+        return NO_DATA if cost.oldest_over_youngest is None else "not clear"
+    return "yes" if cost.flat else "no"
 
 
 def age_limits(report: Report) -> Table:

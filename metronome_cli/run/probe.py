@@ -18,6 +18,7 @@ from metronome_cli.forecast.memory import decoder_parameters
 from metronome_cli.report.environment import environment
 from metronome_cli.report.model import Report
 from metronome_cli.report.probe import DeadlineLimit, Limits, PolicyCost, Probe, ProbedCell
+from metronome_cli.report.words import sessions as sessions_words
 from metronome_cli.run.audio import open_audio
 from metronome_cli.run.in_process import load_model
 from metronome_cli.run.observer import Observer, Observers
@@ -62,6 +63,8 @@ def run_probe(run: ProbeRun, observer: Observer | None = None, stop: Stop | None
     except EngineError as fault:
         error = fault.message
         surfaces = probe.surfaces()
+    if not stop() and error is None:
+        limits = limits.best(_measured_limits(model, observer))
     status = _status(error, stop)
     verdict: Verdict | None = None if status == "complete" else "inconclusive"
     part = probe_part(grid, probe.points, surfaces, limits)
@@ -148,6 +151,8 @@ def _policy(grid: ProbePlan, seen: PolicySurface) -> PolicyCost:
         per_kilotoken_ms=surface.per_token_s * 1e6,
         fit_spread=surface.spread,
         oldest_over_youngest=slope.ratio if slope else None,
+        ratio_low=slope.low if slope else None,
+        ratio_high=slope.high if slope else None,
         flat=slope.flat if slope else None,
         deadline_limits=limits,
     )
@@ -216,10 +221,16 @@ def _of_policy(grid: ProbePlan, cost: PolicyCost) -> str:
         return f"{cost.policy}: too few points for a fit."
     oldest = max(cost.deadline_limits, key=lambda limit: limit.age_s)
     reading = {True: "flat in age", False: "grows with age", None: "seen at one age only"}[cost.flat]
-    ratio = f" (x{cost.oldest_over_youngest:.2f})" if cost.oldest_over_youngest is not None else ""
-    many = "any number of" if oldest.sessions is None else f"{oldest.sessions}"
-    beyond = ", extrapolated" if oldest.extrapolated else ""
-    return (
-        f"{cost.policy}: {reading}{ratio}; at {format_duration(oldest.age_s)} a step fits "
-        f"{format_duration(grid.profile.frame.deadline_s)} with {many} sessions{beyond}."
-    )
+    ratio = ""
+    if cost.oldest_over_youngest is not None:
+        reading = "not clear whether it grows with age" if cost.flat is None else reading
+        ratio = f" (x{cost.oldest_over_youngest:.2f}, {cost.ratio_low:.2f} to {cost.ratio_high:.2f})"
+    age, deadline = format_duration(oldest.age_s), format_duration(grid.profile.frame.deadline_s)
+    return f"{cost.policy}: {reading}{ratio}; at {age} {_fits(oldest, deadline)}."
+
+
+def _fits(limit: DeadlineLimit, deadline: str) -> str:
+    if limit.sessions == 0:
+        return f"not even one session's step fits {deadline}"
+    many = "any number of sessions" if limit.sessions is None else sessions_words(limit.sessions)
+    return f"a step fits {deadline} with {many}{', extrapolated' if limit.extrapolated else ''}"

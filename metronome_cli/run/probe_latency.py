@@ -2,9 +2,11 @@
 
 Every point is a fresh engine whose sessions are opened at the age at once, their blocks filled, and whose frames all
 come due together: the step is timed whole, from the batch's start to its last token, with its stages. Warm-up steps
-are left out. Points are visited round by round, not one after another, so that a slow spell of the machine falls on
-all of them alike; a point's cost is the median of all its steps. Ages that the pool could not hold are probed on
-a pool as large as they need, up to a memory bound.
+are left out. Ages of one batch and policy take turns, step by step, and batches and policies are visited round by
+round, so that a slow spell of the machine falls on all alike; a point's cost is the median of all its steps, and
+whether it grows with age is read from steps that were neighbours. Ages that the pool could not hold are probed on a
+pool as large as they need, up to a memory bound. On a slow machine rounds are left out once the time is up; every
+point keeps at least its first.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ WARM_UP = 2
 DEFAULT_BATCHES = (1, 8, 32)
 DEFAULT_AGES_S = (60.0, 600.0, 3600.0)
 MEMORY_BOUND = 2**30  # bytes of KV that one point may take
+GROUP_BOUND = 2 * MEMORY_BOUND  # and those that take turns with it
+BUDGET_S = 40.0  # no further round after that
+VISIT_S = 4.0  # no further step of a visit after that, beyond `LEAST_STEPS`
+LEAST_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class ProbePlan:
     steps: int = 15
     rounds: int = 3
     memory_bound: int = MEMORY_BOUND
+    budget_s: float = BUDGET_S
     seed: int = 0
 
 
@@ -64,7 +71,7 @@ class ProbedPoint:
     @property
     def noise(self) -> float:
         """Relative standard error of the median, from the quartiles: 0.93 IQR / (median sqrt(n))."""
-        if len(self.step_s) < 4:
+        if len(self.step_s) < 4 or not statistics.median(self.step_s):
             return 0.0
         low, middle, high = statistics.quantiles(self.step_s, n=4)
         return float(0.93 * (high - low) / middle / len(self.step_s) ** 0.5)
@@ -124,43 +131,75 @@ class LatencyProbe:
 
     def run(self) -> list[PolicySurface]:
         """Every cell, round by round; then the fit of each policy."""
-        open_points = [point for point in self.points if point.skipped is None]
-        began_s = time.perf_counter()
-        visits = self.plan.rounds * max(1, len(open_points))
+        groups = [group for group in self._groups() if group]
+        visits, began_s = self.plan.rounds * len(groups), time.perf_counter()
         for visit in range(visits):
-            if self.stop():
+            elapsed_s = time.perf_counter() - began_s
+            if self.stop() or (visit >= len(groups) and elapsed_s > self.plan.budget_s):
                 break
-            point = open_points[visit % len(open_points)]
-            if point.skipped is None:
-                self._visit(point, -(-self.plan.steps // self.plan.rounds))
-            self._tell(visit + 1, visits, point, time.perf_counter() - began_s)
+            group = groups[visit % len(groups)]
+            self._tell(visit, visits, group, elapsed_s)
+            self._visit(group, -(-self.plan.steps // self.plan.rounds))
         return self.surfaces()
 
-    def _tell(self, visit: int, visits: int, point: ProbedPoint, elapsed_s: float) -> None:
+    def _groups(self) -> Iterator[list[ProbedPoint]]:
+        """Points that take turns: the ages of one policy and batch, as many as memory allows at once."""
+        each = self.plan.profile.shape.kv_bytes_per_token
+        group: list[ProbedPoint] = []
+        held = 0
+        for point in self.points:
+            if point.skipped is not None:
+                continue
+            needed = point.sessions * (point.resident + 64) * each
+            alike = group and (group[0].policy, group[0].sessions) == (point.policy, point.sessions)
+            if not alike or held + needed > GROUP_BOUND:
+                yield group
+                group, held = [], 0
+            group.append(point)
+            held += needed
+        yield group
+
+    def _tell(self, visit: int, visits: int, group: Sequence[ProbedPoint], elapsed_s: float) -> None:
+        first, ages = group[0], " and ".join(format_duration(point.age_s) for point in group)
+        each = "session" if first.sessions == 1 else "sessions"
+        where = f"{first.policy}, {first.sessions} {each}, {ages} old"
         done = visit / visits
-        each = "session" if point.sessions == 1 else "sessions"
-        where = f"{point.policy}, {point.sessions} {each} {format_duration(point.age_s)} old"
         self.observer.event("probe", {"done": done, "point": where})
-        detail = f"visit {visit} of {visits}: {where}"
         self.observer.snapshot(
-            progress_only("probe", detail, elapsed_s, done, random_weights=self._random_weights)
+            progress_only(
+                "probe",
+                f"visit {visit + 1} of {visits}: {where}",
+                elapsed_s,
+                done,
+                random_weights=self._random_weights,
+            )
         )
 
     def surfaces(self) -> list[PolicySurface]:
         """The fit of each policy to what is measured by now."""
         return [self._surface(policy) for policy in self.plan.policies]
 
-    def _visit(self, point: ProbedPoint, steps: int) -> None:
+    def _visit(self, group: Sequence[ProbedPoint], steps: int) -> None:
+        """`steps` timed steps of each point, in turns; fewer where they are slow."""
+        seated = [(point, *seats) for point in group if (seats := self._seat(point)) is not None]
+        began_s = time.perf_counter()
+        for k in range(WARM_UP + steps):
+            late = time.perf_counter() - began_s > VISIT_S
+            if self.stop() or (late and k >= WARM_UP + LEAST_STEPS):
+                return
+            for point, target, slots in seated:
+                self._time(target, point, slots, k)
+
+    def _seat(self, point: ProbedPoint) -> tuple[Target, list[int]] | None:
+        """A fresh target with the point's sessions; None where they do not fit."""
+        if point.skipped is not None:
+            return None
         target = self._make_target(self._profile(point), point.sessions)
         try:
-            slots = [target.open(point.age_s) for _ in range(point.sessions)]
+            return target, [target.open(point.age_s) for _ in range(point.sessions)]
         except SlotRefused as refusal:
             point.skipped = str(refusal)
-            return
-        for k in range(WARM_UP + steps):
-            if self.stop():
-                return
-            self._time(target, point, slots, k)
+            return None
 
     def _time(self, target: Target, point: ProbedPoint, slots: Sequence[int], k: int) -> None:
         out = self.plan.profile.tokens.out
@@ -192,5 +231,14 @@ class LatencyProbe:
             for point in points
             if (median := point.median_s) is not None
         ]
-        noise = max((point.noise for point in points), default=0.0)
-        return PolicySurface(policy, points, fit(costs), slope(costs, noise))
+        return PolicySurface(policy, points, fit(costs), _slope(points))
+
+
+def _slope(points: Sequence[ProbedPoint]) -> Slope | None:
+    """At the largest batch that was measured at two ages or more."""
+    for sessions in sorted({point.sessions for point in points}, reverse=True):
+        aged = [point for point in points if point.sessions == sessions and point.step_s]
+        if len(aged) > 1:
+            young, old = min(aged, key=lambda p: p.age_s), max(aged, key=lambda p: p.age_s)
+            return slope(sessions, young.step_s, old.step_s)
+    return None

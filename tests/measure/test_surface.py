@@ -41,9 +41,25 @@ def test_two_points_are_too_few():
 
 
 def test_a_window_reads_flat_and_a_growing_cache_does_not():
-    windowed = slope(made(0.004, 0.0005, 2e-8, ages=((60, 273), (3600, 273))), noise=0.0)
-    growing = slope(made(0.004, 0.0005, 2e-8), noise=0.01)
-    assert windowed.flat
-    assert not growing.flat
-    assert growing.sessions == 16
-    assert slope(made(0.004, 0.0005, 2e-8, ages=((60, 300),)), noise=0.0) is None
+    rng = np.random.default_rng(0)
+    spell = np.repeat([1.0, 6.0, 1.0], 5)  # the machine is six times slower for a while, for both
+    young, old = (spell * (1 + 0.02 * rng.standard_normal(15)) for _ in range(2))
+    assert slope(16, young, old).flat is True
+    assert slope(16, young, 1.4 * old).flat is False
+    assert slope(16, young, 1.4 * old).ratio == pytest.approx(1.4, rel=0.03)
+
+
+def test_steps_that_vary_too_much_leave_it_open():
+    rng = np.random.default_rng(1)
+    young, old = (rng.lognormal(0, 0.8, 15) for _ in range(2))
+    assert slope(16, young, old).flat is None
+    assert slope(16, young[:4], old[:4]) is None
+
+
+def test_the_interval_of_a_ratio_holds_it_as_often_as_is_claimed():
+    held = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        found = slope(1, rng.lognormal(0, 0.5, 15), 1.3 * rng.lognormal(0, 0.5, 15))
+        held += found.low <= 1.3 <= found.high
+    assert held >= 176

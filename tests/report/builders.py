@@ -25,7 +25,17 @@ from metronome_cli.report.model import (
     TimelinePoint,
     Trials,
 )
-from metronome_cli.report.probe import DeadlineLimit, PolicyCost, Probe, ProbedCell
+from metronome_cli.report.probe import DeadlineLimit, Limits, PolicyCost, Probe, ProbedCell
+from metronome_cli.report.quality import (
+    AgedPerplexity,
+    AnsweredTurns,
+    Broke,
+    Measured,
+    Quality,
+    QualityVariant,
+    Recommended,
+    SpokenStretch,
+)
 
 STARTED = datetime(2026, 7, 2, 12, 0, tzinfo=UTC)
 DEADLINE_MS = 80.0
@@ -322,7 +332,7 @@ def probe_report(**changes):
     costs = [
         PolicyCost(
             policy="window(256, 16)", fixed_ms=5.0, per_session_ms=0.8, per_kilotoken_ms=0.1, fit_spread=0.03,
-            oldest_over_youngest=1.01, flat=True,
+            oldest_over_youngest=1.01, ratio_low=0.98, ratio_high=1.04, flat=True,
             deadline_limits=[DeadlineLimit(age_s=3600.0, sessions=93, extrapolated=True)],
         ),
         PolicyCost(policy="unbounded", oldest_over_youngest=2.4, flat=False),
@@ -332,11 +342,83 @@ def probe_report(**changes):
         "verdict": None,
         "answer": "window(256, 16): flat in age (x1.01); at 1 h a step fits 80 ms with 93 sessions, extrapolated.",
         "probe": Probe(
-            kind="latency", cells=cells, policies=costs, movers=["encoder: 40 %", "attention: 12 %"]
+            kind="latency",
+            cells=cells,
+            policies=costs,
+            movers=["encoder: 40 %", "attention: 12 %"],
+            limits=Limits(
+                bytes_per_s=4e10,
+                flops_per_s=2e11,
+                weight_bytes=10**8,
+                floor_ms=2.5,
+                share_of_bandwidth=0.6,
+                share_of_compute=1.2,
+            ),
         ),
         **changes,
     }
     return report(**given)
+
+
+def quality_report(**changes):
+    """A window that was shown to be as good, one that lost, one whose sinks stay behind and break."""
+    ages = [0, 2000, 4000, 6000, 8000, 10_000]
+    healthy = [12.0, 10.0, 11.0, 10.5, 9.0, 9.5]
+
+    def variant(name, sinks, factor, standing, **more):
+        by_age = [
+            AgedPerplexity(age=age, tokens=2000, perplexity=value * factor)
+            for age, value in zip(ages, healthy, strict=True)
+        ]
+        spoken = [
+            SpokenStretch(age=age, repetition=0.1, distinct_1=0.6, distinct_2=0.9, entropy=2.5, echo=0.01)
+            for age in (0, 128, 256)
+        ]
+        bounded = name != "unbounded"
+        return QualityVariant(
+            **{
+                "name": name, "policy": name.split(", a")[0], "window": 256 * bounded, "sinks": sinks,
+                "sink_positions": "absolute" if "absolute" in name else "rolling",
+                "bytes_per_session": 12 * 2**20 if bounded else None, "tested": 12_001,
+                "perplexity": 10.4 * factor, "by_age": by_age, "spoken": spoken, "standing": standing,
+                "excess": interval_of(math.log(factor), 0.01) if bounded else None,
+                "turns": AnsweredTurns(
+                    turns=32, keywords=Measured(value=0.5, low=0.36, high=0.64),
+                    ended=Measured(value=1.0, low=0.92, high=1.0), reference_loss=interval_of(1.2, 0.2),
+                    agreement=interval_of(0.8, 0.1) if bounded else None,
+                ),
+                "why": f"text: perplexity {100 * (factor - 1):+.1f} %" if bounded else "", **more,
+            }
+        )  # fmt: skip
+
+    broke = Broke(age=10_000, how="predicts the text half as well as before")
+    variants = [
+        variant("unbounded", 0, 1.0, "baseline", text_broke=broke),
+        variant("window(256, 0)", 0, 1.9, "worse"),
+        variant("window(256, 4)", 4, 1.02, "as good"),
+        variant("window(256, 4), absolute", 4, 1.03, "broke", text_broke=broke, spoken_broke=broke),
+    ]
+    variants[-1].by_age[-1].perplexity = 380.0
+    best = Recommended(
+        name="window(256, 4)", bytes_per_session=12 * 2**20, tested=12_001, compared_to=8192, why="text"
+    )
+    part = Quality(
+        model="a small model", text="a.txt", text_tokens=36_003, streams=3, questions=24, sessions=4,
+        context=8192, stretch=2000, margin=math.log(1.05), variants=variants, recommended=best,
+    )  # fmt: skip
+    given = {
+        "command": "probe",
+        "verdict": None,
+        "answer": "Smallest that cannot be told from unbounded (within 5 %): window(256, 4).",
+        "weights": "a checkpoint",
+        "probe": Probe(kind="quality", quality=part),
+        **changes,
+    }
+    return report(**given)
+
+
+def interval_of(value, half):
+    return Measured(value=value, low=value - half, high=value + half)
 
 
 def nothing_report(**changes):
@@ -365,5 +447,6 @@ def every_report():
         "arms": arms_report(),
         "forecast": forecast_report(),
         "probe": probe_report(),
+        "quality": quality_report(),
         "nothing": nothing_report(),
     }

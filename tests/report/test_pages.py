@@ -166,7 +166,12 @@ def test_each_report_gets_the_plots_that_it_has_data_for():
     assert titles["collapse"] == ["16 sessions, single: fail", "Where a step's time goes"]
     assert titles["arms"][-1] == "Policies side by side"
     assert titles["forecast"] == ["When the run ends by itself"]
-    assert titles["probe"] == ["Step time against session age", "Step time against sessions"]
+    assert titles["probe"] == [
+        "Cost of a step by sessions and age",
+        "Step time against session age",
+        "Step time against sessions",
+    ]
+    assert titles["quality"] == ["Prediction as a session ages", "Repetition as a session ages"]
     assert titles["nothing"] == []
 
 
