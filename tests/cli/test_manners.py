@@ -1,0 +1,78 @@
+"""Any width, no colour, ASCII, a pipe, a place that cannot be written: the answer comes out whole."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metronome_cli.cli import run
+from metronome_cli.report.model import Report
+from metronome_cli.report.write import report_json
+from tests.report.builders import capacity_report, collapse_report
+
+PLAIN = {"PYTHONIOENCODING": "ascii", "TERM": "dumb", "NO_COLOR": "1", "LC_ALL": "C", "OMP_NUM_THREADS": "1"}
+PREDICT = ["predict", "--profile", "smoke", "--policy", "unbounded", "--sessions", "8"]
+
+
+@pytest.fixture
+def report_file(tmp_path: Path) -> Path:
+    made: Report = capacity_report()  # type: ignore[no-untyped-call]
+    (file := tmp_path / "report.json").write_text(report_json(made))
+    return file
+
+
+def output(*arguments: str, columns: int) -> list[str]:
+    """Lines on stdout, in a pipe and as plain as it gets; stderr must be as plain."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("METRONOME_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "metronome_cli", *arguments], check=False, timeout=120,
+        env=environment | PLAIN | {"COLUMNS": str(columns)}, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode in (0, 3, 4), done.stderr
+    assert b"\x1b" not in done.stdout + done.stderr
+    assert done.stderr.isascii()
+    lines = done.stdout.decode("ascii").splitlines()
+    assert lines
+    return lines
+
+
+@pytest.mark.parametrize("columns", [40, 300])
+@pytest.mark.parametrize("command", [PREDICT, ["capacity", "--help"], ["probe", "quality", "--help"]])
+def test_nothing_is_wider_than_it_may_be(command: list[str], columns: int) -> None:
+    lines = output(*command, columns=columns)
+    assert max(len(line.rstrip()) for line in lines) <= columns
+
+
+@pytest.mark.parametrize("columns", [40, 300])
+def test_a_report_keeps_to_the_width(report_file: Path, columns: int) -> None:
+    assert max(map(len, output("report", str(report_file), columns=columns))) <= columns
+
+
+def test_a_whole_run_on_the_plainest_console() -> None:
+    lines = output("capacity", "--profile", "smoke", "--sessions", "1", "--session-length", "5s", columns=40)
+    assert max(len(line.rstrip()) for line in lines) <= 40
+    text = " ".join(line.strip() for line in lines)
+    assert (
+        text.count("more good ones would settle it") <= 1 + 3 + 1
+    )  # the sentence, the objectives, the point
+
+
+@pytest.mark.parametrize("flag", ["--html", "--output"])
+def test_a_path_that_cannot_be_written_does_not_cost_the_answer(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*PREDICT, flag, "/dev/null/inside"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.startswith("8 sessions fill the pool")
+    assert captured.err.startswith("error: cannot write")
+
+
+def test_a_report_is_shown_before_it_is_converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made: Report = collapse_report()  # type: ignore[no-untyped-call]
+    (file := tmp_path / "report.json").write_text(report_json(made))
+    assert run(["report", str(file), "--junit", "/dev/null/inside.xml"]) == 1
+    assert capsys.readouterr().out.strip()
