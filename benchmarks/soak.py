@@ -108,7 +108,8 @@ def lab_of(profile: Profile, target: str, sessions: int, observer: Observers) ->
     """The smoke profile's conditions, with a pool that holds everybody."""
     assert profile.pool is not None
     pool = profile.pool.model_copy(update={"blocks": 8 * sessions, "budget": None})
-    profile = profile.model_copy(update={"pool": pool})
+    frame = profile.frame.model_copy(update={"backlog_limit": 100_000})  # a busy machine ends nobody
+    profile = profile.model_copy(update={"pool": pool, "frame": frame})
     streams, _ = open_audio((), profile.frame, 0, observer)
     model = (
         load_model(profile, device="cpu", seed=0, weights=None, observer=observer)

@@ -46,12 +46,24 @@ MEANINGS: dict[ExitCode, str] = {
 
 
 class MetronomeError(Exception):
-    """Base of every designed error: a message, and a hint that says what to do."""
+    """Base of every designed error: a message, and a hint that says what to do.
+
+    Both often quote what somebody else wrote, and go to a terminal: what cannot be printed is spelt out.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _printable(message)
+        self.hint = None if hint is None else _printable(hint)
+        super().__init__(self.message)
+
+
+def _printable(text: str) -> str:
+    """Control codes, lone surrogates and marks of direction as escapes; lines stay lines."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 class UsageError(MetronomeError):

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from metronome_cli.config.quantities import shown
 from metronome_cli.errors import UsageError
 
 Dtype = Literal["float32", "bfloat16", "float16", "float8"]
@@ -45,6 +46,8 @@ ALIASES = {
     "expert_mlp": ("moe_intermediate_size",),
     "shared_mlp": ("shared_expert_intermediate_size",),
     "top_k": ("num_experts_per_tok",),
+    "latent": ("kv_lora_rank",),
+    "latent_turned": ("qk_rope_head_dim",),
 }
 _MOST = 10**9
 
@@ -88,8 +91,9 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> Layout
     grows = [k for k in kinds if k == "full_attention"] if isinstance(kinds, list) else None
     window = _window(part)
     cached = layers if grows is None or window else len(grows) or layers
-    latent, rope = part.get("kv_lora_rank"), part.get("qk_rope_head_dim", 0)
-    per_layer = int(latent) + int(rope) if isinstance(latent, int) and latent else 2 * kv_heads * head_dim
+    latent = read.get("latent") if part.get("kv_lora_rank") else None
+    turned = read.get("latent_turned") if part.get("qk_rope_head_dim") else None
+    per_layer = latent + (turned or 0) if latent else 2 * kv_heads * head_dim
     attention = 2 * hidden * (heads + kv_heads) * head_dim
     total, active = _mlp_parameters(read, part, layers, hidden)
     embedding = read.need("vocab") * hidden * (1 if part.get("tie_word_embeddings") else 2)
@@ -104,7 +108,7 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> Layout
         vocab=read.need("vocab"),
         context=read.need("context"),
         dtype=_dtype(config, part),
-        rope_theta=float(part.get("rope_theta") or 10_000.0),
+        rope_theta=read.real("rope_theta", 10_000.0),
         kv_values_per_token=cached * per_layer,
         parameters=embedding + layers * attention + total,
         active=embedding + layers * attention + active,
@@ -125,10 +129,19 @@ class _Reader:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST:
                 raise UsageError(
-                    f"{self.where}: {key} is {value!r}", hint="it must be a positive whole number"
+                    f"{self.where}: {key} is {shown(value)}", hint="it must be a positive whole number"
                 )
             return value
         return None
+
+    def real(self, key: str, default: float) -> float:
+        """A positive number with a fraction, perhaps."""
+        value = self.part.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e12:
+            raise UsageError(f"{self.where}: {key} is {shown(value)}", hint="it must be a positive number")
+        return float(value)
 
     def need(self, what: str) -> int:
         value = self.get(what)
@@ -170,9 +183,9 @@ def _mlp_parameters(read: _Reader, part: Mapping[str, Any], layers: int, hidden:
 
 
 def _dtype(config: Mapping[str, Any], part: Mapping[str, Any]) -> Dtype:
-    for place in (part, config, config.get("thinker_config") or {}):
+    for place in (part, config, config.get("thinker_config")):
         for key in ("dtype", "torch_dtype"):
-            name = str(place.get(key, "")).removeprefix("torch.")
+            name = str(place.get(key, "") if isinstance(place, Mapping) else "").removeprefix("torch.")
             if name in DTYPES:
                 return DTYPES[name]
     return "bfloat16"

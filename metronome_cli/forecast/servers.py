@@ -127,7 +127,7 @@ def _pool_tokens(samples: Sequence[Sample]) -> float | None:
             return sample.value
         if sample.name == "vllm:cache_config_info":
             blocks, size = sample.labels.get("num_gpu_blocks", ""), sample.labels.get("block_size", "")
-            if blocks.isdigit() and size.isdigit():
+            if blocks.isdecimal() and size.isdecimal() and len(blocks + size) < 30:
                 return float(int(blocks) * int(size))
     return None
 

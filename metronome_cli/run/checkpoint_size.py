@@ -35,7 +35,8 @@ def weights_in(path: Path) -> Weights | None:
     directory = path if path.is_dir() else path.parent
     index = directory / INDEX
     if index.is_file():
-        total = _json_object(index).get("metadata", {}).get("total_size")
+        stated = _json_object(index).get("metadata")
+        total = stated.get("total_size") if isinstance(stated, dict) else None
         if isinstance(total, int) and not isinstance(total, bool) and total > 0:
             return Weights(total, f"{INDEX}: total_size")
     files = sorted(directory.glob("*.safetensors"))
@@ -57,6 +58,8 @@ def tensor_bytes(file: Path) -> int:
             header = loads(stream.read(length))
     except (OSError, struct.error, BadJson) as error:
         raise UsageError(f"{file}: not a safetensors file ({error})") from None
+    if not isinstance(header, dict):
+        raise UsageError(f"{file}: its header is no JSON object", hint="is it a safetensors file?")
     ends = [_end(tensor) for name, tensor in header.items() if name != "__metadata__"]
     if not ends or None in ends:
         raise UsageError(f"{file}: its header gives no byte ranges", hint="is it a safetensors file?")

@@ -179,7 +179,10 @@ def _column(row: Row, given: str | None, known: Iterable[str], file: Path, what:
 def _csv_rows(data: bytes, file: Path) -> list[Row]:
     text = data.decode("utf-8-sig", "replace")
     delimiter = max("\t;,", key=text.partition("\n")[0].count)
-    reader = list(csv.reader(io.StringIO(text), delimiter=delimiter))
+    try:
+        reader = list(csv.reader(io.StringIO(text, newline=None), delimiter=delimiter))
+    except csv.Error as error:
+        raise UsageError(f"{file}: not a table: {error}") from None
     rows = [
         row for row in reader if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#")
     ]

@@ -54,7 +54,7 @@ def test_a_clock_that_steps_back_and_forth_changes_no_duration(monkeypatch, cloc
 def test_only_stamps_read_the_wall_clock():
     package = Path(metronome_cli.__file__).parent
     readers = {source.relative_to(package).as_posix() for source in SOURCES if reads_wall_clock(source)}
-    assert readers == set(STAMPS)
+    assert readers <= set(STAMPS)
 
 
 def reads_wall_clock(source):
