@@ -29,9 +29,10 @@ test *arguments:
 ci:
     .ci/run
 
-# Make the generated pages again
-docs:
+# Make every generated file again: settings, commands, the report's page and schema
+generate:
     {{ python }} -m metronome_cli.config.reference
+    {{ python }} -m metronome_cli.cli.reference
     {{ python }} -m metronome_cli.report.schema
 
 # Wheel and source distribution, in dist/

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,14 @@ NEEDS_A_SERVER = ("--scrape", "--target")
 def test_the_page_is_what_the_program_says() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert page == commands_page(), "run `python -m metronome_cli.cli.reference`"
+
+
+def test_every_page_that_is_made_is_made_by_one_recipe() -> None:
+    recipe = (ROOT / "Justfile").read_text(encoding="utf-8").split("\ngenerate:\n")[1].split("\n\n")[0]
+    pages = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))
+    made_by = set(re.findall(r"`python -m (metronome_cli[.\w]+)`", pages))
+    assert len(made_by) == 3
+    assert made_by == set(re.findall(r"-m (metronome_cli[.\w]+)", recipe))
 
 
 @pytest.mark.parametrize("each", LEAVES, ids=lambda each: each.path)
@@ -113,12 +123,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
     for name in ("run", "baseline", "runs/1", "runs/2", "BASE", "NEW", "nightly"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / name / "report.json").write_text(report_json(made))
-    for name in ("checkpoint", "Qwen3-4B"):
-        (tmp_path / name).mkdir()
+    words = request.getfixturevalue("example").words
+    models = [model for flag, model in pairwise(words) if flag == "--model"]
+    for name in {"checkpoint", *models}:
+        (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / "config.json").write_text(json.dumps(QWEN3))
     (tmp_path / "config.json").write_text(json.dumps(QWEN3))
     (tmp_path / "calls").symlink_to(data_dir("sample_audio"))
-    if "init" not in request.node.name:
+    if words[0] != "init":
         shutil.copy(data_dir("profiles") / "moshi.yaml", tmp_path / "mine.yaml")
     monkeypatch.chdir(tmp_path)
     return tmp_path
