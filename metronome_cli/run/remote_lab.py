@@ -34,6 +34,7 @@ from metronome_cli.targets.base import Target
 from metronome_cli.targets.endpoint import Endpoint, KnockError, Limits, detect, endpoint, not_reached
 from metronome_cli.targets.protocols import need_libraries
 from metronome_cli.targets.remote import EVERY_S, RemoteTarget
+from metronome_cli.targets.served_model import served_model
 from metronome_cli.targets.tls import untrusted
 
 DEFAULT_ACTORS = 2
@@ -44,7 +45,8 @@ class RemotePlan:
     """Which server, and how: `protocol` "auto" finds it out; `scrape` is the address of its Prometheus metrics.
 
     `workers`: in how many processes the callers live, with `ray` on the machines of that cluster; None: in this one.
-    `model` is the name that vLLM's realtime endpoint serves. Keys come from the environment (targets/endpoint.py).
+    `model` is the name that vLLM's realtime endpoint serves, by its own list unless given. Keys come from the
+    environment (targets/endpoint.py).
     """
 
     target: str
@@ -65,9 +67,14 @@ class RemotePlan:
         protocol = self.protocol
         if protocol == "auto":
             protocol = asyncio.run(detect(self.target, self.limits, self.environ, self.ca_file))
-        found = endpoint(self.target, protocol, self.limits, self.environ, self.model, self.ca_file)
+        found = self._endpoint(protocol, self.model)
         asyncio.run(_knock(found))
+        if protocol == "vllm-realtime" and self.model is None:
+            return self._endpoint(protocol, served_model(found))
         return found
+
+    def _endpoint(self, protocol: str, model: str | None) -> Endpoint:
+        return endpoint(self.target, protocol, self.limits, self.environ, model, self.ca_file)
 
     def fetch(self) -> Callable[[], str] | None:
         """Gets the text of one scrape, if there is anything to scrape. Raises UsageError where the metrics that are

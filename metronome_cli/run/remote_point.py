@@ -73,13 +73,21 @@ class RemotePointRun:
         if self.collapse is None and self._seated and driver.population.ended["mute"] == self._seated:
             self._fell_silent()  # all gave up before it was called a collapse
 
+    @property
+    def _warm_up_steps(self) -> int:
+        """A fifth of the session at the most: a frame may take seconds."""
+        length_s = self.plan.length_s or self.lab.session_length_s
+        return min(WARM_UP_STEPS, max(1, int(0.2 * length_s / self.lab.period_s)))
+
     def _warm_up(self) -> None:
         driver = self.driver
-        while driver.ledger.total.steps < WARM_UP_STEPS and len(driver.population) and not self.lab.stop():
-            driver.run_until(driver.clock.now() + self.lab.period_s)
-        if not self._lost:
+        while (
+            driver.ledger.total.steps < self._warm_up_steps and len(driver.population) and not self.lab.stop()
+        ):
             if driver.population.lost is not None:
                 return
+            driver.run_until(driver.clock.now() + self.lab.period_s)
+        if not self._lost:
             fresh = self.lab.ledger()
             fresh.still_s = driver.ledger.still_s  # whose backlog is still being worked off
             driver.ledger = fresh
@@ -87,9 +95,9 @@ class RemotePointRun:
     def _over(self) -> bool:
         driver, plan = self.driver, self.plan
         total = driver.ledger.total
-        if not len(driver.population) or (plan.settle_early and (self._lost or stalled(driver.ledger))):
-            return True
         if driver.population.lost is not None:
+            return True
+        if not len(driver.population) or (plan.settle_early and (self._lost or stalled(driver.ledger))):
             return True
         if self.collapse is not None:
             return driver.clock.now() - (self.collapse.last_output_t_s or 0.0) > 3 * self._patience_s
@@ -185,10 +193,10 @@ class RemotePointRun:
             return "refused", "slots"
         if any(ended[reason] for reason in _BROKEN):
             return "engine", "none"
-        if self.collapse is not None or ended["mute"]:
-            return "engine", "empty"
         if late:  # before silence: who is late to listen hears nothing
             return "generator", "generator"
+        if self.collapse is not None or ended["mute"]:
+            return "engine", "empty"
         if self.driver.lost_beat or failed:
             return "deadline", "empty" if failed == ["empty"] else "deadline"
         return "complete", "none"
@@ -209,10 +217,10 @@ class RemotePointRun:
         if ended_by == "pool_exhausted":
             harm = "every session fell silent" if self.collapse is not None else lost or reason
             return "fail", f"the server's KV pool was full at {driver.pool_full_s:.1f} s; {harm}"
-        if lost and ended_by != "generator":
-            return "fail", f"of {self.plan.sessions} sessions: {lost}"
         if ended_by == "generator" and late:
             return "inconclusive", late
+        if lost and ended_by != "generator":
+            return "fail", f"of {self.plan.sessions} sessions: {lost}"
         if self.collapse is not None:
             return "fail", f"every session fell silent at {self.collapse.t_s:.1f} s"
         if self.lab.stop() and verdict == "pass":
