@@ -21,7 +21,14 @@ from metronome_cli.run.vllm_lab import EngineMaker, VllmLab, VllmPlan
 from metronome_cli.targets.base import Target
 from metronome_cli.targets.vllm import need_vllm
 from metronome_cli.targets.vllm.arguments import Arguments, check_known, fitted
-from metronome_cli.targets.vllm.engine import Streams, VllmEngine, known_arguments, plain, prepare
+from metronome_cli.targets.vllm.engine import (
+    Streams,
+    VllmEngine,
+    block_multiple,
+    known_arguments,
+    plain,
+    prepare,
+)
 from metronome_cli.targets.vllm.gauge import Gauge
 from metronome_cli.targets.vllm.log import EngineLog
 from metronome_cli.targets.vllm.target import PlannedTarget
@@ -39,6 +46,7 @@ def run_vllm_capacity(
         prepare(log)
         observer.phase("load", "loading vLLM")
         check_known(vllm.given, known_arguments())
+        vllm = replace(vllm, block_multiple=block_multiple())
 
         def make(arguments: Arguments, gauge: Gauge) -> Streams:
             return VllmEngine(arguments, gauge, log)
@@ -58,7 +66,7 @@ class VllmCapacityRun(CapacityRun):
     def __init__(
         self, plan: CapacityPlan, vllm: VllmPlan, make_engine: EngineMaker, observer: Observer, stop: Stop
     ) -> None:
-        profile = fitted(plan.profile, vllm.given)
+        profile = fitted(plan.profile, vllm.given, vllm.block_multiple)
         if profile.tokens.fused:
             raise UsageError(
                 f"profile {profile.name} sums its streams into one position; vLLM's requests are tokens",

@@ -26,10 +26,11 @@ EngineMaker = Callable[[Arguments, Gauge], Streams]
 
 @dataclass(frozen=True, slots=True)
 class VllmPlan:
-    """Which model, and what is passed on to vLLM's engine."""
+    """Which model, and what is passed on to vLLM's engine. `block_multiple`: of a block's positions, on this device."""
 
     model: str
     given: Arguments = field(default_factory=dict)
+    block_multiple: int = 1
 
     @property
     def weights(self) -> str:

@@ -85,6 +85,13 @@ def test_what_is_given_stands_above_and_changes_the_reckoning():
     assert fitted(unbounded(), {"gpu_memory_utilization": 0.5}).pool is None
 
 
+def test_blocks_are_as_the_device_wants_them_and_the_pool_keeps_its_positions():
+    pool = fitted(unbounded(blocks=300), {}, block_multiple=32).pool
+    assert (pool.block_tokens, pool.blocks) == (32, 150)
+    assert fitted(unbounded(blocks=300), {"block_size": 64}, block_multiple=32).pool.blocks == 75
+    assert fitted(unbounded(blocks=300), {}).pool.blocks == 300
+
+
 def test_a_window_is_told_to_the_model_beside_what_the_user_overrides():
     made = engine_arguments(
         small_profile(policy="window(64)"), "dir", 1, 0, {"hf_overrides": {"rope_theta": 1.0}}

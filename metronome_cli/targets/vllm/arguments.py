@@ -7,6 +7,7 @@ machines are such arguments, and none of them is looked at here.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import Any
@@ -51,16 +52,21 @@ def check_known(given: Mapping[str, Any], known: Collection[str]) -> None:
             )
 
 
-def fitted(profile: Profile, given: Mapping[str, Any]) -> Profile:
-    """The profile with vLLM's block size and context, and without a pool where vLLM is to size it itself."""
+def fitted(profile: Profile, given: Mapping[str, Any], block_multiple: int = 1) -> Profile:
+    """The profile with vLLM's block size and context, and without a pool where vLLM is to size it itself.
+
+    Blocks are a multiple of `block_multiple` positions; a pool in blocks keeps its positions.
+    """
     shape, pool = profile.shape, profile.pool
     if "max_model_len" in given:
         shape = shape.model_copy(update={"context": int(given["max_model_len"])})
     for key, field in (("dtype", "dtype"), ("kv_cache_dtype", "kv_dtype")):
         if given.get(key) in DTYPE_BYTES:
             shape = shape.model_copy(update={field: given[key]})
-    if pool is not None and "block_size" in given:
-        pool = pool.model_copy(update={"block_tokens": int(given["block_size"])})
+    if pool is not None:
+        each = int(given.get("block_size") or math.ceil(pool.block_tokens / block_multiple) * block_multiple)
+        blocks = None if pool.blocks is None else max(1, pool.blocks * pool.block_tokens // each)
+        pool = pool.model_copy(update={"block_tokens": each, "blocks": blocks})
     if pool is not None and any(key in given for key in SIZES_THE_POOL):
         pool = None
     return profile.model_copy(update={"shape": shape, "pool": pool})

@@ -194,6 +194,13 @@ def known_arguments() -> set[str]:
     return {field.name for field in fields(AsyncEngineArgs) if field.init}
 
 
+def block_multiple() -> int:
+    """What a block's positions must be a multiple of: 32 for attention on a processor, nothing special elsewhere."""
+    from vllm.platforms import current_platform
+
+    return 32 if current_platform.is_cpu() else 1
+
+
 def prepare(log: EngineLog, environ: Any = os.environ) -> None:
     """Before vLLM is first imported: its log to our file, and no word of this run to anybody."""
     environ.setdefault("VLLM_LOGGING_CONFIG_PATH", str(log.configuration))
