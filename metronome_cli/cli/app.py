@@ -17,10 +17,17 @@ from metronome_cli.cli.registry import MARKUP, PLAIN_WIDTH, LazyGroup
 HELP = """How many live speech sessions this model on this machine can hold, for how long, and what stops it first.
 
 Start with `metronome capacity`: it needs no GPU and no download."""
-EPILOG = (
-    "Exit codes: 0 objectives held, 1 internal error, 2 usage, 3 objective failed, 4 inconclusive, "
-    "130 and 143 interrupted."
-)
+EPILOG = """Exit codes: 0 objectives held, 1 internal error, 2 usage, 3 objective failed, 4 inconclusive, \
+130 and 143 interrupted.
+
+Examples:
+
+  metronome capacity --audio calls/  # how many sessions this machine holds
+
+  metronome predict --profile qwen3-omni-30b --sessions 128 --session-length 5m  # when memory ends
+
+  metronome doctor  # is this machine fit to measure on?
+"""
 
 app = typer.Typer(
     name="metronome",

@@ -23,55 +23,71 @@ PLAIN_WIDTH = None if MARKUP else max(20, _COLUMNS)
 class Entry:
     """A command: `attribute` of `module` is its function, or a Typer app with commands of its own.
 
-    `codes`: exit codes it can end with beside those of every command.
+    `panel` is its group in the help; `codes` are exit codes it can end with beside those of every command.
     """
 
     module: str
     attribute: str
     help: str
+    panel: str
     codes: tuple[ExitCode, ...] = ()
-    panel: str = "Commands"
 
 
 EVERY_COMMAND = (ExitCode.OK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.SIGINT)
 _JUDGED = (ExitCode.OBJECTIVE_FAILED, ExitCode.INCONCLUSIVE)
+
+_MEASURE, _FORESEE, _READ, _SET_UP = "Measure", "Foresee", "Read and judge", "Set up"
 
 COMMANDS: dict[str, Entry] = {
     "capacity": Entry(
         "metronome_cli.cli.capacity",
         "capacity",
         "How many live sessions hold every objective, and what binds.",
+        _MEASURE,
         (*_JUDGED, ExitCode.SIGTERM),
     ),
     "probe": Entry(
         "metronome_cli.cli.probe",
         "probe",
         "What one frame costs, and whether the bound keeps quality.",
+        _MEASURE,
         (*_JUDGED, ExitCode.SIGTERM),
+    ),
+    "serve": Entry(
+        "metronome_cli.cli.serve",
+        "serve",
+        "A reference server with a real protocol, for trying clients.",
+        _MEASURE,
     ),
     "predict": Entry(
         "metronome_cli.cli.predict",
         "predict",
         "When memory runs out, how surely, and what would be safe.",
+        _FORESEE,
         (*_JUDGED, ExitCode.SIGTERM),
     ),
-    "serve": Entry(
-        "metronome_cli.cli.serve", "serve", "A reference server with a real protocol, for trying clients."
-    ),
     "report": Entry(
-        "metronome_cli.cli.report", "report", "Print a run's report, convert it, or rebuild it after a kill."
+        "metronome_cli.cli.report",
+        "report",
+        "Print a run's report, convert it, or rebuild it after a kill.",
+        _READ,
     ),
     "compare": Entry(
         "metronome_cli.cli.compare",
         "compare",
         "What changed between two runs, and whether it is too much worse.",
+        _READ,
         _JUDGED,
     ),
-    "profiles": Entry("metronome_cli.cli.profiles", "profiles", "The models that are known, and your own."),
-    "init": Entry(
-        "metronome_cli.cli.init", "init", "A commented profile of your model, from its config.json."
+    "profiles": Entry(
+        "metronome_cli.cli.profiles", "profiles", "The models that are known, and your own.", _SET_UP
     ),
-    "doctor": Entry("metronome_cli.cli.doctor", "doctor", "What this machine can do, and what is missing."),
+    "init": Entry(
+        "metronome_cli.cli.init", "init", "A commented profile of your model, from its config.json.", _SET_UP
+    ),
+    "doctor": Entry(
+        "metronome_cli.cli.doctor", "doctor", "What this machine can do, and what is missing.", _SET_UP
+    ),
 }
 
 

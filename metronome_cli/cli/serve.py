@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -85,6 +86,7 @@ def serve(
     )  # fmt: skip
     from metronome_cli.run.serve import DEFAULT_SEATS, ServePlan, run_serve
     from metronome_cli.run.stop import Stop
+    from metronome_cli.ui.working import working
 
     plan = ServePlan(
         profile=settings.profile,
@@ -98,5 +100,11 @@ def serve(
         weights=None if settings["weights"] == "random" else Path(settings["weights"]),
         seed=settings["seed"],
     )
-    with Stop().on_signals() as stop:
-        run_serve(plan, stop, lambda where: typer.echo(f"{protocol} at {where}", err=True))
+    with Stop().on_signals() as stop, ExitStack() as loading:
+        loading.enter_context(working("loading the model"))
+
+        def announce(where: str) -> None:
+            loading.close()
+            typer.echo(f"{protocol} at {where}", err=True)
+
+        run_serve(plan, stop, announce)
