@@ -172,7 +172,7 @@ class _Reader:
         try:
             value = loads(line)
         except BadJson as error:
-            raise self._wrong(str(error)) from None
+            raise self._wrong(str(error).replace("at line 1, column", "at column")) from None
         if not isinstance(value, dict):
             raise self._wrong("not a JSON object")
         if self.head is None:
