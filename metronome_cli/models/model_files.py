@@ -22,6 +22,7 @@ from metronome_cli.models.checkpoint import Checkpoint, on_meta, refuse_unexpect
 from metronome_cli.models.decoder import Form, load_decoder, named, source_of, working_dtype
 from metronome_cli.models.experts import ExpertShape
 from metronome_cli.models.talk import Vocabulary
+from metronome_cli.models.versions import need_transformers
 
 _OWN = frozenset({"llama", "mistral", "qwen2", "qwen3", "qwen3_moe"})
 _DTYPES: dict[str, Dtype] = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
@@ -123,6 +124,7 @@ def shape_of(config: Any) -> Shape:
 
 def read_decoder(found: Found, device: torch.device) -> tuple[DecoderWeights | Any, Vocabulary]:
     """The decoder for a stack, and its vocabulary. Raises UsageError naming what is missing."""
+    need_transformers()
     config = read_config(found)
     shape = shape_of(config)
     dtype = working_dtype(shape, device)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from metronome_cli.config.profile import Profile
 from metronome_cli.errors import UsageError
 from metronome_cli.models.base import InteractionModel
+from metronome_cli.models.versions import need_transformers
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,6 +61,7 @@ def load_adapter(profile: Profile, *, weights: Path | None, device: str, seed: i
             f"profile {profile.name}: adapter: {profile.adapter!r} is not known",
             hint=f"did you mean {near[0]}?" if near else f"one of: {', '.join(sorted(ADAPTERS))}",
         )
+    need_transformers()
     module = import_module(ADAPTERS[profile.adapter])
     loaded: Loaded = module.load(profile, weights=weights, device=device, seed=seed)
     return loaded
