@@ -76,6 +76,14 @@ class Answers:
         if not speaking:
             self._waiting.clear()
 
+    def give_up(self) -> list[FrameRecord]:
+        """The connection is gone: nothing will answer what waits."""
+        return self.expire(math.inf)
+
+    def missed(self, due_s: float) -> list[FrameRecord]:
+        """A frame was due while there was no connection: as good as unanswered, where it is owed an answer."""
+        return [FrameRecord(self._session, due_s, due_s + self._give_up_s, 1, 0)] if self.speaking else []
+
     def expire(self, now_s: float) -> list[FrameRecord]:
         """Frames that nothing answered in time."""
         records = []

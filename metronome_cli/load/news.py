@@ -42,4 +42,13 @@ class Ended:
     heard_s: float
 
 
-News = Seated | Paced | Lagged | Ended | FrameRecord
+@dataclass(slots=True)
+class Returned:
+    """A session whose connection ended for that reason is seated again."""
+
+    index: int
+    reason: EndReason
+    detail: str
+
+
+News = Seated | Paced | Lagged | Returned | Ended | FrameRecord

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import EndReason, SlotRefused
 from metronome_cli.load.clock import RealClock
-from metronome_cli.load.news import Ended, Lagged, News, Paced, Seated
+from metronome_cli.load.news import Ended, Lagged, News, Paced, Returned, Seated
 from metronome_cli.load.population import StreamSource
 from metronome_cli.load.share import Order, Share, ShareLike
 from metronome_cli.load.wire import Beat
@@ -48,6 +48,7 @@ class WireCounts:
     handshake: LogHistogram = field(default_factory=LogHistogram)  # ms
     pacing: LogHistogram = field(default_factory=LogHistogram)  # ms late, each frame
     server_backlog: LogHistogram = field(default_factory=LogHistogram)  # ms, as the server says
+    returns: int = 0  # of sessions whose connection broke off
     sent_s: float = 0.0
     heard_s: float = 0.0
     reasons: dict[str, str] = field(default_factory=dict)  # by reason, what the first one said
@@ -256,6 +257,9 @@ class PacedDriver:
             self.wire.handshake.add(news.wait_s * 1e3)
         elif isinstance(news, Lagged):
             self.wire.server_backlog.add(news.seconds * 1e3)
+        elif isinstance(news, Returned):
+            self.wire.returns += 1
+            self.wire.reasons.setdefault(f"{news.reason}, and back", news.detail)
         else:
             self._farewell(news)
 

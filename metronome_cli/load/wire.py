@@ -8,7 +8,11 @@
     error         the server reported an error         lost_beat  output fell behind by the profile's limit
 
 Audio is encoded ahead of its time. Send times come from the plan: the session's start, and whole pieces after it.
-How late a frame went out is read after its bytes were handed to the kernel. Nothing reconnects.
+How late a frame went out is read after its bytes were handed to the kernel.
+
+Nothing reconnects unless that is asked for. Then a session that spoke and whose connection broke off knocks again,
+once or for as long as it lives, and goes on where its plan says; every frame that was due in between, or unanswered,
+counts as empty.
 
 A session is one task, which waits for its end; frames are sent by the wheel and read by the socket, without a
 wake-up of their own.
@@ -28,7 +32,7 @@ from websockets.exceptions import ConnectionClosedOK
 from metronome_cli.engine.types import EndReason
 from metronome_cli.load.answers import Answers
 from metronome_cli.load.line import Line, framed, leave
-from metronome_cli.load.news import Ended, Lagged, News, Paced, Seated
+from metronome_cli.load.news import Ended, Lagged, News, Paced, Returned, Seated
 from metronome_cli.load.session import Stream
 from metronome_cli.load.shelf import Shelf, Talk
 from metronome_cli.load.wheel import Wheel
@@ -37,6 +41,9 @@ from metronome_cli.targets.protocols import events
 
 PIECE_S = 0.080  # longest piece of audio in one message
 WATCH_S = 0.25
+PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before a knock that follows one in vain; the last from then on
+BROKEN_OFF: frozenset[EndReason] = frozenset({"closed", "stalled"})
+IN_VAIN: frozenset[EndReason] = BROKEN_OFF | {"unreachable", "refused", "queued"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +95,21 @@ class WireSession:
         self._limits = hall.endpoint.limits
         self._codec = hall.endpoint.codec()
         self._talk = Talk(stream, self._codec, hall.beat.pieces, hall.shelf)
+        self._stream = stream
         self._phase_s = phase_s
         self._piece_s = hall.beat.period_s / hall.beat.pieces
         self._frames = lifetime_s / hall.beat.period_s - 1e-9
         self._seated = asyncio.Event()
         self._over: asyncio.Future[OverError] | None = None
+        self._act: Callable[[], None] = lambda: None
         self._line: Line | None = None
-        self._started_s = 0.0
+        self._started_s: float | None = None  # of the first sample's second
+        self._since_s = 0.0  # when audio began on this connection
+        self._from_piece = 0  # the first on this connection
         self._piece = 0  # sent next
+        self._connection = 0
+        self._sent_frames = 0  # on earlier connections
+        self._heard_s = 0.0
         self._ahead = b""
         self._stuck_since: float | None = None
         self._watched_s = 0.0
@@ -117,10 +131,27 @@ class WireSession:
             reason, detail = over.reason, over.detail
         finally:
             self.next_due_s = math.inf
-            sent_s = self.answers.sent_frames * self._hall.beat.period_s
-            self._tell(Ended(self.index, reason, detail, sent_s, self.answers.heard_s))
+            sent_s = (self._sent_frames + self.answers.sent_frames) * self._hall.beat.period_s
+            self._tell(Ended(self.index, reason, detail, sent_s, self._heard_s + self.answers.heard_s))
 
     async def _live(self) -> None:
+        """One connection after the other, as far as the policy goes."""
+        lost: OverError | KnockError | None = None
+        vain = 0  # knocks since the last seat
+        while True:
+            try:
+                await self._connect(lost)
+            except (OverError, KnockError) as over:
+                seated = self._seated.is_set()
+                vain = 0 if seated else vain + 1
+                lost = over if seated else lost
+                if not self._returns(over.reason, seated):
+                    raise
+            await self._pause(vain)
+            self._renew()
+
+    async def _connect(self, lost: OverError | KnockError | None) -> None:
+        """A connection and all that happens on it; ends by raising why. `lost`: how the last one ended."""
         began_s = self._now()
         self._over = asyncio.get_running_loop().create_future()
         make = functools.partial(Line, hear=self._hear, gone=self._gone)
@@ -130,14 +161,61 @@ class WireSession:
         try:
             socket.put(framed(self._codec.opening()))
             await self._unless_over(self._seat())
-            self._tell(Seated(self.index, self._now() - began_s))
+            if lost is None:
+                self._tell(Seated(self.index, self._now() - began_s))
+            else:
+                self._tell(Returned(self.index, lost.reason, lost.detail))
             socket.put(framed(self._codec.started()))
             await self._unless_over(self._hall.open.wait())
-            self._begin(self._now() + self._phase_s)
+            self._begin()
             raise await self._over
         finally:
             self._end("shed")
             await leave(socket)
+
+    # -- coming back --------------------------------------------------------------------------------------------
+
+    def _returns(self, reason: EndReason, seated: bool) -> bool:
+        policy, beat = self._limits.reconnect, self._hall.beat
+        if policy == "none" or self._started_s is None or (policy == "once" and self._connection):
+            return False
+        if reason not in (BROKEN_OFF if seated else IN_VAIN):
+            return False
+        return (self._now() - self._started_s) / beat.period_s < self._frames
+
+    async def _pause(self, vain: int) -> None:
+        until_s = self._now() + (PAUSES_S[min(vain, len(PAUSES_S)) - 1] if vain else 0.0)
+        self._miss()
+        while (rest_s := until_s - self._now()) > 0:
+            await asyncio.sleep(min(rest_s, WATCH_S))
+            self._miss()
+
+    def _renew(self) -> None:
+        """Everything that belongs to a connection, anew."""
+        hall = self._hall
+        self._sent_frames += self.answers.sent_frames
+        self._heard_s += self.answers.heard_s
+        self.answers = Answers(self.index, hall.endpoint.traits, hall.beat.period_s, hall.beat.give_up_s)
+        self._codec = hall.endpoint.codec()
+        self._talk = Talk(self._stream, self._codec, hall.beat.pieces, hall.shelf)
+        self._seated = asyncio.Event()
+        self._connection += 1
+        self._stuck_since = None
+        self._messages = 0
+
+    def _miss(self) -> None:
+        """Frames that nothing answers, up to now."""
+        assert self._started_s is not None
+        for record in self.answers.give_up():
+            self._tell(record)
+        period_s, pieces = self._hall.beat.period_s, self._hall.beat.pieces
+        frame, now = self._piece // pieces, self._now()
+        while frame < self._frames and (due_s := self._started_s + (frame + 1) * period_s) <= now:
+            for record in self.answers.missed(due_s):
+                self._tell(record)
+            frame += 1
+        self._piece = frame * pieces
+        self.next_due_s = self._started_s + (frame + 1) * period_s if frame < self._frames else math.inf
 
     async def _seat(self) -> None:
         try:
@@ -170,8 +248,14 @@ class WireSession:
 
     # -- speaking -----------------------------------------------------------------------------------------------
 
-    def _begin(self, start_s: float) -> None:
-        self._started_s = self._watched_s = start_s
+    def _begin(self) -> None:
+        if self._started_s is None:
+            self._started_s = self._now() + self._phase_s
+        else:
+            self._miss()
+        self._since_s = self._watched_s = max(self._started_s, self._now())
+        self._from_piece = self._piece
+        self._act = functools.partial(self._send, self._connection)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -184,15 +268,20 @@ class WireSession:
             self._line.put(framed(self._codec.closing()))
             self._end("finished")
             return
-        self.next_due_s = self._started_s + (frame + 1) * beat.period_s
+        self.next_due_s = self._due_s((frame + 1) * beat.pieces)
         self._ahead = self._talk.piece(frame, piece)
-        self._hall.wheel.at(self._started_s + (self._piece + 1) * self._piece_s, self._send)
+        self._hall.wheel.at(self._due_s(self._piece + 1), self._act)
 
-    def _send(self) -> None:
+    def _due_s(self, pieces: int) -> float:
+        """When that many pieces are to have been sent."""
+        assert self._started_s is not None
+        return self._started_s + pieces * self._piece_s
+
+    def _send(self, connection: int) -> None:
         line = self._line
-        if line is None or not self._alive:
+        if line is None or not self._alive or connection != self._connection:
             return
-        due_s = self._started_s + (self._piece + 1) * self._piece_s
+        due_s = self._due_s(self._piece + 1)
         if line.open:
             line.put(self._ahead)
         now = self._now()
@@ -245,7 +334,7 @@ class WireSession:
         elif isinstance(event, events.Backlog):
             self._tell(Lagged(event.seconds))
         elif isinstance(event, events.Echo):
-            self._tell(Lagged(max(0.0, now - self._started_s - event.pieces * self._piece_s)))
+            self._tell(Lagged(max(0.0, now - self._due_s(self._from_piece + event.pieces))))
         elif isinstance(event, events.Refused):
             self._end("refused", event.why)
         elif isinstance(event, events.Failed):
@@ -264,7 +353,7 @@ class WireSession:
             self._stuck_since = now
         elif now - self._stuck_since > limits.stall_s:
             self._end("stalled", f"nothing was taken in {limits.stall_s:g} s")
-        quiet_s = now - max(answers.last_output_s or 0.0, self._started_s)
+        quiet_s = now - max(answers.last_output_s or 0.0, self._since_s)
         if answers.sent_frames and quiet_s > limits.idle_s:
             self._end("mute", f"no output for {limits.idle_s:g} s")
         if answers.behind_frames > beat.backlog_limit and quiet_s < beat.give_up_s:

@@ -3,6 +3,7 @@
 import asyncio
 import socket as sockets
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from metronome_cli.report.model import Point
 from metronome_cli.run.point import PointPlan
 from metronome_cli.run.remote_point import RemotePointRun
 from metronome_cli.targets.endpoint import Limits
+from metronome_cli.targets.protocols import host_codec
 from metronome_cli.targets.protocols.moshi_server import pack
 
 from .servers import (
@@ -53,6 +55,13 @@ def ends_all(url, reason, **options):
     assert point.verdict == "fail"
     assert f"{SESSIONS} {reason}" in point.reason
     return point
+
+
+def after_steps(run, steps):
+    """When that many were counted, and after a while in any case."""
+    until = time.monotonic() + 20
+    while run.driver.ledger.total.steps < steps and time.monotonic() < until:
+        threading.Event().wait(0.02)
 
 
 async def hang(*_):
@@ -205,7 +214,7 @@ class Huge:
         return 0.0
 
     def frame(self, k):
-        return np.zeros(400_000, dtype=np.float32)
+        return np.zeros(60_000, dtype=np.float32)
 
 
 def test_takes_no_more_audio():
@@ -217,7 +226,9 @@ def test_takes_no_more_audio():
             await asyncio.sleep(0.08)
 
     with raw_server(deaf) as url:
-        ends_all(url, "stalled", streams=Huge(), length_s=20.0)
+        _, point = measured(remote_lab(url, streams=Huge(), length_s=20.0))
+    assert point.ended_sessions == {"stalled": SESSIONS}
+    assert point.verdict != "pass"
 
 
 def test_falls_behind():
@@ -258,8 +269,7 @@ def test_dies_by_sigkill_and_comes_back():
     try:
 
         def kill(run):
-            while run.driver.ledger.total.steps < 15 and len(run.driver.population):
-                threading.Event().wait(0.02)
+            after_steps(run, 15)
             server.kill()
 
         _, point = measured(remote_lab(server.url, length_s=20.0), during=kill)
@@ -283,3 +293,57 @@ def test_a_stop_hangs_everybody_up():
     with web_server(answer_all) as url:
         _, point = measured(remote_lab(url, length_s=60.0), during=stop)
     assert (point.ended_by, point.ended_sessions) == ("interrupted", {})
+
+
+async def answer_some(socket, frames=8):
+    """Breaks off after that many."""
+    codec = host_codec("moshi-server")()
+    await socket.send(pack(type="Ready"))
+    heard = 0
+    async for message in socket:
+        if codec.read(message):
+            await socket.send(pack(type="Step", buffered_pcm=0))
+            heard += 1
+        if heard >= frames:
+            socket.transport.abort()
+            return
+
+
+@pytest.mark.parametrize(("policy", "ended"), [("none", "closed"), ("once", "closed"), ("always", None)])
+def test_a_broken_connection_is_made_again_as_far_as_the_policy_goes(policy, ended):
+    limits = Limits(reconnect=policy)
+    with web_server(answer_some) as url:
+        _, point = measured(remote_lab(url, length_s=2.4, limits=limits))
+    assert point.ended_sessions == ({ended: SESSIONS} if ended else {})
+    returns = point.wire.reconnects
+    assert returns == {"none": 0, "once": SESSIONS}.get(policy, returns)
+    if policy == "always":
+        assert returns > SESSIONS
+        assert "closed, and back" in point.wire.said
+        assert point.frames > 0
+
+
+def test_whoever_is_refused_never_had_a_connection_to_make_again():
+    with web_server(hang, process_request=lambda c, r: c.respond(503, "full\n")) as url:
+        ends_all(url, "refused", limits=Limits(reconnect="always"))
+
+
+def test_a_server_that_restarts_is_called_again_and_the_gap_counts_as_silence():
+    back_at = []
+
+    def still_down(connection, request):
+        down = back_at and time.monotonic() < back_at[0]
+        return connection.respond(503, "starting\n") if down else None
+
+    async def dies_once(socket):
+        if back_at:
+            await answer_all(socket)
+        await answer_some(socket, 20)
+        back_at.append(time.monotonic() + 1.2)
+
+    with web_server(dies_once, process_request=still_down) as url:
+        _, point = measured(remote_lab(url, length_s=6.0, limits=Limits(reconnect="always")))
+    assert point.ended_sessions == {}
+    assert point.wire.reconnects == SESSIONS
+    assert SESSIONS <= point.empty_frames < point.frames
+    assert point.wire.said["closed, and back"]
