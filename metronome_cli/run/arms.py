@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from metronome_cli.config.policy import PolicySpec
@@ -19,6 +19,7 @@ from metronome_cli.engine.types import EndReason
 from metronome_cli.forecast.speech import spoken_moments
 from metronome_cli.load.arrivals import Arrival, ramp
 from metronome_cli.load.feeder import Feeder
+from metronome_cli.load.recording import RecordedRun, RunHead
 from metronome_cli.load.turns import TurnProcess
 from metronome_cli.measure.judge import Evidence, Judgement, generator_late, is_timing, judge
 from metronome_cli.measure.silence import SilenceWatch
@@ -41,10 +42,26 @@ class ArmPlan:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Who comes: `sessions` callers at `rate_per_s`, each for the session length."""
+    """Who comes: `sessions` callers at `rate_per_s`, each for the session length; or those of a recorded arm."""
 
     sessions: int
     rate_per_s: float
+    recorded: RecordedRun | None = None
+
+    def arrivals(self, session_length_s: float) -> Iterable[Arrival]:
+        """In order of time."""
+        if self.recorded is not None:
+            return [caller.arrival for caller in self.recorded.callers]
+        return ramp(self.sessions, self.rate_per_s, session_length_s)
+
+    def length_s(self, session_length_s: float) -> float:
+        """When an arm ends at the latest."""
+        recorded = None if self.recorded is None else self.recorded.head.length_s
+        return session_length_s + self.sessions / self.rate_per_s if recorded is None else recorded
+
+    def __str__(self) -> str:
+        how = f"at {self.rate_per_s:g}/s" if self.recorded is None else "as recorded"
+        return f"{self.sessions} callers {how}"
 
 
 # Seated callers stay, so an overshoot stays too: a lower target and a smaller step than a search takes.
@@ -75,13 +92,13 @@ class ArmRun:
     def __init__(self, lab: Lab, plan: ArmPlan, offer: Offer, gains: AimdGains) -> None:
         self.lab = lab
         self.plan = plan
-        self.length_s = lab.session_length_s + offer.sessions / offer.rate_per_s
+        self.length_s = offer.length_s(lab.session_length_s)
         self.gains = gains
-        self.driver = lab.driver(min(offer.sessions, lab.max_sessions))
+        head = RunHead(kind="arm", role=plan.name, sessions=offer.sessions, length_s=self.length_s)
+        self.driver = lab.driver(min(offer.sessions, lab.max_sessions), head)
         self.controller = Aimd(gains, lab.deadline_ms)
-        arrivals = ramp(offer.sessions, offer.rate_per_s, lab.session_length_s)
-        self.feeder = Feeder(self.driver, arrivals, self._admits)
-        self.watch = Watch(lab, self.driver, plan.name, f"{offer.sessions} callers at {offer.rate_per_s:g}/s")
+        self.feeder = Feeder(self.driver, offer.arrivals(lab.session_length_s), self._admits)
+        self.watch = Watch(lab, self.driver, plan.name, str(offer))
         self.collapse: Collapse | None = None
         self._guard = self._make_guard() if plan.guard else None
 
@@ -90,6 +107,7 @@ class ArmRun:
         try:
             self._drive()
         finally:
+            self.lab.recorder.end(min(self.driver.clock.now(), self.length_s))
             into.append(self._arm())
             self.lab.observer.event("arm", into[-1].model_dump(mode="json"))
 

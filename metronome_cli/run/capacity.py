@@ -43,7 +43,7 @@ from metronome_cli.run.kept_load import KeptLoad
 from metronome_cli.run.lab import Lab, TargetFactory
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan, PointRun, all_old
-from metronome_cli.run.replay import Replay
+from metronome_cli.run.replay import Replay, recorded_offer
 from metronome_cli.run.search import ROOM_FOR_BAD, Found, Method, Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.run.trials import predicted_collapse, run_trials
@@ -243,6 +243,8 @@ class CapacityRun:
         plan = self.plan
         arms = (GUARDED,) if plan.guard and not plan.compare else default_arms(plan.bounded_policy())
         offer = Offer(plan.offered or DEFAULT_OFFERED, plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S)
+        if self.kept_load.recorded is not None:
+            lab, offer = recorded_offer(lab, self.kept_load.recorded)
         run_arms(lab, arms, offer, plan.gains or ADMISSION_GAINS, into=self.arms)
 
     def _judge_one(self, lab: Lab, sessions: int) -> None:

@@ -13,6 +13,7 @@ from metronome_cli.errors import Verdict
 from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.recording import RecordedRun, RecordedStreams, RecordedTurns
 from metronome_cli.report.model import Point
+from metronome_cli.run.arms import Offer
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.load_file import LoadFile
 from metronome_cli.run.point import PointPlan, PointRun
@@ -27,6 +28,14 @@ def lab_of(lab: Lab, run: RecordedRun) -> Lab:
         streams=RecordedStreams(run, lab.loop),
         turns=lambda index: RecordedTurns(callers[index], period_s),
     )
+
+
+def recorded_offer(lab: Lab, recorded: LoadFile) -> tuple[Lab, Offer]:
+    """What arms are offered again: every recorded arm had the same callers, so one that had them all tells."""
+    arms = [run for run in recorded.runs if run.head.kind == "arm"]
+    run = max(arms, key=lambda run: len(run.callers))
+    seconds = run.callers[-1].at_s + run.callers[-1].lifetime_s
+    return lab_of(lab, run), Offer(len(run.callers), len(run.callers) / max(seconds, lab.period_s), run)
 
 
 class Replay:

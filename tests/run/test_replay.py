@@ -271,3 +271,36 @@ def test_one_file_cannot_be_read_and_written(speech, tmp_path):
     run(speech, sessions=2, soak=True, record=kept)
     with pytest.raises(UsageError, match="the same file"):
         run(speech, replay=kept, record=kept)
+
+
+@pytest.mark.parametrize("which", [{"compare": True}, {"guard": True}])
+def test_arms_are_offered_the_recorded_callers_and_admit_for_themselves(speech, tmp_path, which):
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    plan = {
+        "profile": small_profile(blocks=300),
+        "batching": "tick",
+        "offered": 40,
+        "arrival_rate_per_s": 4.0,
+    }
+    given_, heard, _ = run(speech, record=first, **plan, **which)
+    again, heard_again, _ = run(speech, replay=first, record=second, profile=plan["profile"], **which)
+    assert body(first) == body(second)
+    same_load(heard, heard_again)
+    assert [arm.timeline[-1].shed for arm in again.arms] == [arm.timeline[-1].shed for arm in given_.arms]
+    arms = read_load(first).runs
+    assert {one.head.role for one in arms} == {arm.name for arm in given_.arms}
+    assert all(len(one.callers) == 40 for one in arms)  # also those who were turned away
+    assert sum(arm.timeline[-1].shed for arm in given_.arms) > 0
+    slow = tmp_path / "slow.jsonl"
+    run(speech, lambda n: 0.01 + 0.02 * n, replay=first, record=slow, profile=plan["profile"], **which)
+    assert [one.callers for one in read_load(slow).runs] == [one.callers for one in arms]
+
+
+def test_arms_and_points_are_not_taken_for_each_other(speech, tmp_path):
+    points, arms = tmp_path / "points.jsonl", tmp_path / "arms.jsonl"
+    run(speech, sessions=2, record=points)
+    run(speech, guard=True, offered=3, record=arms)
+    with pytest.raises(UsageError, match="it has single runs alone"):
+        run(speech, guard=True, replay=points)
+    with pytest.raises(UsageError, match="let in by a controller"):
+        run(speech, replay=arms)
