@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,8 +20,8 @@ from metronome_cli.targets.vllm.gauge import Gauge
 from metronome_cli.targets.vllm.target import VllmTarget, frame_blocks
 from metronome_cli.targets.vllm.warm import check_window, warm
 
-START_S = 3600.0  # loading a large model takes a while
 WARM_S = 600.0
+_NAP_S = 0.2
 STOP_S = 60.0
 EngineMaker = Callable[[Arguments, Gauge], Streams]
 
@@ -92,11 +94,19 @@ class VllmLab(Lab):
         engine = self.make_engine(arguments, Gauge(frame_blocks(self.profile)))
         loop = LoopThread("vllm")
         self.running.append(_Running(engine, loop))
-        loop.wait(engine.start(), START_S)
+        self._unless_stopped(loop, engine, engine.start())
         seen = loop.wait(warm(engine, self.profile), WARM_S)
         window = check_window(self.profile, seen)
         self.told(engine.describe() | ({"window": window} if window else {}))
         return engine, loop
+
+    def _unless_stopped(self, loop: LoopThread, engine: Streams, start: Coroutine[Any, Any, None]) -> None:
+        """Wait for the engine, or give it up when the command is stopped. Raises EngineError."""
+        started = asyncio.run_coroutine_threadsafe(start, loop.loop)
+        while not concurrent.futures.wait([started], _NAP_S).done:
+            if self.stop():
+                engine.give_up()
+        started.result()
 
     def hang_up(self) -> None:
         """Stop the engine that runs."""

@@ -1,9 +1,11 @@
 """`capacity` on an engine that batches by itself: the usual points, searches and reports, one engine for each point."""
 
+import asyncio
+
 import pytest
 
 from metronome_cli.config.settings import resolve
-from metronome_cli.errors import UsageError
+from metronome_cli.errors import EngineError, UsageError
 from metronome_cli.run.capacity import CapacityPlan
 from metronome_cli.run.plans import capacity_plan, vllm_plan
 from metronome_cli.run.stop import Stop
@@ -109,3 +111,26 @@ def test_without_vllm_it_says_so(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="not installed"):
         run_vllm_capacity(CapacityPlan(a_profile()), VllmPlan("dir"))
+
+
+class SlowStart(FakeStreams):
+    """An engine whose model takes for ever to load."""
+
+    def __init__(self, gauge, stop):
+        super().__init__(gauge, blocks=100)
+        self._stop = stop
+
+    async def start(self):
+        self._stop.request(15)
+        while self._death is None:
+            await asyncio.sleep(0.01)
+        raise EngineError(self._death)
+
+
+def test_a_stop_does_not_wait_for_a_model_to_load():
+    stop = Stop()
+    plan = CapacityPlan(a_profile(), session_length_s=1.0, sessions=2)
+    report = VllmCapacityRun(
+        plan, VllmPlan("dir"), lambda _, gauge: SlowStart(gauge, stop), Recorder(), stop
+    ).run()
+    assert (report.status, report.error) == ("interrupted", None)

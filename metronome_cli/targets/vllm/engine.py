@@ -7,6 +7,7 @@ vLLM logs goes to a file, since standard output is the report's; the reason of a
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,9 @@ class Streams(Protocol):
     async def start(self) -> None:
         """Load the model and make the pool; the attributes above hold from then on. Raises EngineError."""
 
+    def give_up(self) -> None:
+        """End a start that is under way, from another thread: `start` raises EngineError soon."""
+
     def talk(self, name: str, chunks: AsyncIterator[Chunk]) -> AsyncGenerator[Heard, None]:
         """Open a request. Raises EngineError when the engine dies; closing the generator ends the request."""
 
@@ -76,6 +80,10 @@ class VllmEngine:
         except Exception as error:  # whatever vLLM and the model's code raise
             raise _failure("vLLM did not start", self._log.reason(error)) from error
         self._read(self._llm.vllm_config)
+
+    def give_up(self) -> None:
+        for process in multiprocessing.active_children():  # all of them are vLLM's
+            process.terminate()
 
     def _read(self, config: Any) -> None:
         engines = config.parallel_config.data_parallel_size

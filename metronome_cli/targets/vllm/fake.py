@@ -51,6 +51,9 @@ class FakeStreams:
         self.gauge.begin(self._blocks)
         self._state(0)
 
+    def give_up(self) -> None:
+        self.die("given up")
+
     async def stop(self) -> None:
         self.stopped = True
 
