@@ -24,7 +24,10 @@ from metronome_cli.load.arrivals import ramp
 from metronome_cli.report.strict_json import dumps
 from metronome_cli.run.arms import GUARDED, default_arms
 from metronome_cli.run.capacity import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
+from metronome_cli.run.kept_load import KeptLoad
 from metronome_cli.run.lab import CONFIDENCE, steps_to_prove
+from metronome_cli.run.load_file import LoadFile
+from metronome_cli.run.observer import Observers
 from metronome_cli.run.point import WARM_UP_STEPS
 from metronome_cli.run.search import DOWNWARD_TRIES, LOOK_STEPS, RAMP_WINDOWS, ROOM_FOR_BAD
 
@@ -127,8 +130,14 @@ class Outline:
 
 def outline(plan: CapacityPlan) -> Outline:
     """What `run_capacity(plan)` would do. Raises UsageError where that would, for the same settings."""
-    profile = plan.profile
-    does, phases = _phases(plan)
+    kept_load = KeptLoad(plan, Observers())
+    plan, profile = kept_load.plan, kept_load.plan.profile
+    recorded, sessions = kept_load.recorded, plan.sessions
+    if recorded is None:
+        does, phases = _phases(plan)
+    else:
+        does, phases = _replay(plan, recorded)
+        sessions = max(run.head.sessions for run in recorded.runs)
     return Outline(
         does=does,
         profile=profile.name,
@@ -142,7 +151,7 @@ def outline(plan: CapacityPlan) -> Outline:
         objectives=tuple(str(objective) for objective in plan.judged_by()),
         audio=tuple(str(path) for path in plan.audio),
         phases=tuple(phases),
-        memory=memory_of(profile, plan.sessions or profile.max_batch),
+        memory=memory_of(profile, sessions or profile.max_batch),
     )
 
 
@@ -172,6 +181,21 @@ def _phases(plan: CapacityPlan) -> tuple[str, list[Phase]]:
     if plan.sessions is not None:
         return f"judges {plan.sessions} sessions for {length}", _single(plan)
     return f"finds how many sessions hold for {length}, by {plan.method}", _search(plan)
+
+
+def _replay(plan: CapacityPlan, recorded: LoadFile) -> tuple[str, list[Phase]]:
+    """Points last as long as the recorded ones, arms at the most as long as the recorded ones could."""
+    arms = plan.compare or plan.guard
+    lengths = [(run.head.length_s or run.end_s) if arms else run.end_s for run in recorded.runs]
+    if arms:
+        count = len(_arms(plan)[1])
+        return f"offers the callers of {recorded.path} to {count} arms", [
+            Phase("arms", 0.0, count * max(lengths))
+        ]
+    numbers = {run.head.sessions for run in recorded.runs}
+    span = f"{min(numbers)}" if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)}"
+    does = f"gives the load of {recorded.path} again, of {span} sessions"
+    return does, [Phase(f"{len(lengths)} recorded runs", 0.0, sum(lengths))]
 
 
 def _arms(plan: CapacityPlan) -> tuple[str, list[Phase]]:

@@ -3,15 +3,17 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.run.capacity import CapacityPlan
+from metronome_cli.run.capacity import CapacityPlan, run_capacity
 from metronome_cli.run.dry_run import memory_of, outline
 from metronome_cli.run.point import PointPlan, PointRun
 from metronome_cli.run.search import ROOM_FOR_BAD, Search
+from metronome_cli.targets.fake import FakeTarget
 from tests.run.builders import always, lab_on, small_profile
 
 SCRIPT = """
@@ -84,3 +86,19 @@ def test_as_json_it_has_the_same_facts():
     assert [phase["what"] for phase in data["phases"]] == ["bounded", "unbounded", "unbounded, memory guard"]
     assert data["duration"]["most_s"] == pytest.approx(ahead.most_s)
     assert data["memory"]["total"] == ahead.memory.total
+
+
+def test_a_replay_takes_as_long_as_what_was_recorded(tmp_path):
+    kept = tmp_path / "load.jsonl"
+    plan = CapacityPlan(
+        profile=small_profile(), clock="virtual", sessions=3, session_length_s=20.0, record=kept
+    )
+    run_capacity(
+        replace(plan, soak=True),
+        build=lambda *_: lambda profile, seats: FakeTarget(profile, seats, lambda n: 0.01),
+    )
+    ahead = outline(replace(plan, sessions=None, session_length_s=None, record=None, replay=kept))
+    assert ahead.most_s == 20.0
+    assert ahead.session_length_s == 20.0
+    assert ahead.memory.sessions == 3
+    assert str(kept) in ahead.does
