@@ -24,24 +24,21 @@ from metronome_cli.engine.types import Audio
 from metronome_cli.targets.protocols.base import Traits
 from metronome_cli.targets.protocols.events import (
     Event,
-    Failed,
     Finished,
     Garbage,
-    Heard,
     Message,
     Output,
     Ready,
-    Refused,
     Turn,
     Wish,
     clipped,
 )
+from metronome_cli.targets.protocols.json_events import APPEND, NO_EVENT, append, appended, complaint
 from metronome_cli.targets.protocols.opus import OpusDecoder, OpusEncoder
-from metronome_cli.targets.protocols.pcm import pack, raw, samples_of, size, to_text, unpack
+from metronome_cli.targets.protocols.pcm import pack, raw, size, to_text, unpack
 
 TRAITS = Traits("realtime", "/v1/realtime", 24_000, steady=False, subprotocols=("realtime",))
 UNMUTE = replace(TRAITS, name="unmute")
-REFUSALS = ("resource_exhausted", "rate_limit_exceeded", "too_many_sessions", "server_overloaded")
 _AUDIO = ("response.output_audio.delta", "response.audio.delta")
 _TEXT = ("response.output_audio_transcript.delta", "response.audio_transcript.delta", "response.text.delta",
          "response.output_text.delta")  # fmt: skip
@@ -54,7 +51,7 @@ class RealtimeClient:
         self.traits = UNMUTE if unmute else TRAITS
         self._encoder = OpusEncoder(TRAITS.sample_rate) if unmute else None
         self._decoder = OpusDecoder(TRAITS.sample_rate) if unmute else None
-        self.encode = None if unmute else _append
+        self.encode = None if unmute else append
 
     def opening(self) -> Sequence[Message]:
         return [pack("session.update", session=self._session())] if self._encoder else ()
@@ -75,7 +72,7 @@ class RealtimeClient:
 
     def audio(self, samples: Audio) -> Sequence[Message]:
         if self._encoder is None:
-            return [_append(samples)]
+            return [append(samples)]
         pages = self._encoder.encode(samples)
         text = base64.b64encode(pages).decode("ascii")
         return [pack("input_audio_buffer.append", audio=text)] if pages else ()
@@ -89,7 +86,7 @@ class RealtimeClient:
     def read(self, message: Message) -> Sequence[Event]:
         data = unpack(message)
         if data is None:
-            return [Garbage("not a JSON object with a type")]
+            return [NO_EVENT]
         kind = data["type"]
         if kind in _AUDIO:
             return self._audio(data)
@@ -101,7 +98,7 @@ class RealtimeClient:
             return [Turn(True)]
         if kind == "response.done":
             return [Turn(False)]
-        return [_complaint(data)] if kind == "error" else ()
+        return [complaint(data)] if kind == "error" else ()
 
     def _audio(self, data: dict[str, Any]) -> Sequence[Event]:
         if self._decoder is None:  # its length is all that counts
@@ -118,18 +115,6 @@ class RealtimeClient:
         if samples is None:
             return [Garbage("an audio delta that is not audio")]
         return [Output(len(samples) / TRAITS.sample_rate)]
-
-
-def _append(samples: Audio) -> Message:
-    return pack("input_audio_buffer.append", audio=to_text(samples))
-
-
-def _complaint(data: dict[str, Any]) -> Event:
-    error = data.get("error")
-    fields = error if isinstance(error, dict) else {"message": error}
-    code = clipped(fields.get("code") or fields.get("type") or "error", 60)
-    why = clipped(f"{code}: {fields.get('message') or 'no message'}")
-    return Refused(why) if code in REFUSALS else Failed(why)
 
 
 class RealtimeHost:
@@ -149,11 +134,9 @@ class RealtimeHost:
     def read(self, message: Message) -> Sequence[Wish]:
         data = unpack(message)
         if data is None:
-            return [Garbage("not a JSON object with a type")]
-        if data["type"] == "input_audio_buffer.append":
-            sound = raw(data.get("audio"))
-            samples = None if sound is None else samples_of(sound)
-            return [Garbage("audio that is not base64 PCM16")] if samples is None else [Heard(samples)]
+            return [NO_EVENT]
+        if data["type"] == APPEND:
+            return [appended(data)]
         return [Finished()] if data["type"] == "response.cancel" else ()
 
     def answer(self, audio: Audio, text: str, backlog_samples: int) -> Sequence[Message]:

@@ -12,28 +12,23 @@ an answer until the transcription is done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from metronome_cli.engine.types import Audio
 from metronome_cli.targets.protocols.base import Traits
 from metronome_cli.targets.protocols.events import (
     Event,
-    Failed,
     Finished,
-    Garbage,
-    Heard,
     Message,
     Output,
     Ready,
-    Refused,
     Turn,
     Wish,
     clipped,
 )
-from metronome_cli.targets.protocols.pcm import pack, raw, samples_of, to_text, unpack
+from metronome_cli.targets.protocols.json_events import APPEND, NO_EVENT, append, appended, complaint
+from metronome_cli.targets.protocols.pcm import pack, unpack
 
 TRAITS = Traits("vllm-realtime", "/v1/realtime", 16_000, steady=False)
-_REFUSALS = ("resource_exhausted", "rate_limit_exceeded", "too_many_sessions")
 
 
 class VllmRealtimeClient:
@@ -54,7 +49,7 @@ class VllmRealtimeClient:
 
     @staticmethod
     def encode(samples: Audio) -> Message:
-        return pack("input_audio_buffer.append", audio=to_text(samples))
+        return append(samples)
 
     def audio(self, samples: Audio) -> Sequence[Message]:
         return [self.encode(samples)]
@@ -68,7 +63,7 @@ class VllmRealtimeClient:
     def read(self, message: Message) -> Sequence[Event]:
         data = unpack(message)
         if data is None:
-            return [Garbage("not a JSON object with a type")]
+            return [NO_EVENT]
         kind = data["type"]
         if kind == "transcription.delta":
             output = Output(0.0, clipped(data.get("delta", "")))
@@ -78,15 +73,7 @@ class VllmRealtimeClient:
             return [Output(0.0), Turn(False)]
         if kind == "session.created":
             return [Ready()]
-        return [_complaint(data)] if kind == "error" else ()
-
-
-def _complaint(data: dict[str, Any]) -> Event:
-    error = data.get("error")
-    fields = error if isinstance(error, dict) else {"message": error, "code": data.get("code")}
-    code = clipped(fields.get("code") or "error", 60)
-    why = clipped(f"{code}: {fields.get('message') or 'no message'}")
-    return Refused(why) if code in _REFUSALS else Failed(why)
+        return [complaint(data)] if kind == "error" else ()
 
 
 class VllmRealtimeHost:
@@ -103,11 +90,9 @@ class VllmRealtimeHost:
     def read(self, message: Message) -> Sequence[Wish]:
         data = unpack(message)
         if data is None:
-            return [Garbage("not a JSON object with a type")]
-        if data["type"] == "input_audio_buffer.append":
-            sound = raw(data.get("audio"))
-            samples = None if sound is None else samples_of(sound)
-            return [Garbage("audio that is not base64 PCM16")] if samples is None else [Heard(samples)]
+            return [NO_EVENT]
+        if data["type"] == APPEND:
+            return [appended(data)]
         final = data["type"] == "input_audio_buffer.commit" and data.get("final") is True
         return [Finished()] if final else ()
 
