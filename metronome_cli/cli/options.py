@@ -26,6 +26,17 @@ _UNITS: dict[values.Reader, str] = {
 }
 
 
+def a_path(given: str) -> Path:
+    """A path; an empty one, as an unset variable leaves it, would be the directory that one happens to be in."""
+    if not given.strip():
+        raise typer.BadParameter(f"{given!r} is not a path")
+    return Path(given)
+
+
+def _names_files(row: Setting) -> bool:
+    return row.read is values.path or row.key == "audio"
+
+
 class SettingOption(OptionInfo):
     """The flag of a setting, which a file or a variable may give as well.
 
@@ -36,8 +47,10 @@ class SettingOption(OptionInfo):
         row = SETTINGS[key]
         given: dict[str, Any] = {
             "help": row.help,
+            "show_default": False,  # a setting's default is not the flag's: the table of settings has it
             "metavar": "WORD" if row.choices else _UNITS.get(row.read),
             "autocompletion": completer(row),
+            "parser": a_path if _names_files(row) else None,
         }
         super().__init__(default=..., param_decls=(row.flag, *short), rich_help_panel=panel, **(given | more))
         self.row: Setting = row
@@ -98,7 +111,9 @@ DryRun = Annotated[bool, SettingOption("dry_run", OUTPUT)]
 Ui = Annotated[str | None, SettingOption("ui", OUTPUT)]
 Config = Annotated[
     Path | None,
-    typer.Option(help=OTHER_VARIABLES[PREFIX + "CONFIG"], metavar="FILE", rich_help_panel=OUTPUT),
+    typer.Option(
+        help=OTHER_VARIABLES[PREFIX + "CONFIG"], metavar="FILE", rich_help_panel=OUTPUT, parser=a_path
+    ),
 ]
 
 
@@ -106,7 +121,10 @@ def _unbound(key: str) -> OptionInfo:
     """The same flag where it is no setting: in commands that only read what is there."""
     row = SETTINGS[key]
     found: OptionInfo = typer.Option(
-        row.flag, help=row.help, metavar="FILE" if row.read is values.path else None
+        row.flag,
+        help=row.help,
+        metavar="FILE" if _names_files(row) else None,
+        parser=a_path if _names_files(row) else None,
     )
     return found
 

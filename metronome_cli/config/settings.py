@@ -42,6 +42,10 @@ class Settings:
         """Whether a flag, a variable or a settings file gave it."""
         return self.values[key].origin not in ("default", f"profile {self.profile.name}")
 
+    def flagged(self, key: str) -> bool:
+        """Whether a flag gave it: a file or a variable may serve several commands, a flag is for this one."""
+        return self.values[key].origin == SETTINGS[key].flag
+
     def as_dict(self) -> dict[str, object]:
         """For a report: {key: {"value": ..., "from": ...}}, those without a value left out."""
         return {
@@ -64,7 +68,7 @@ def resolve(
     """
     environ = os.environ if environ is None else environ
     given: dict[str, Value] = {}
-    config = flags.get("config") or environ.get(PREFIX + "CONFIG")
+    config = flags.get("config") or environ.get(PREFIX + "CONFIG", "").strip()
     if config:
         given |= _from_file(Path(str(config)))
     given |= _from_environment(environ)

@@ -50,11 +50,9 @@ def whole(least: int = 0) -> Reader:
 
     def read(given: Any) -> int:
         digits = str(given).strip().replace("_", "")
-        if isinstance(given, bool | float) or not (
-            digits.isascii() and digits.isdigit() and len(digits) < 20
-        ):
+        if isinstance(given, bool | float) or not (digits.isascii() and digits.isdigit()):
             raise UsageError(f"{shown(given)} is not a whole number", hint=f"a whole number from {least} on")
-        if not least <= int(digits) <= _MOST:
+        if len(digits) > 20 or not least <= int(digits) <= _MOST:
             raise UsageError(f"{shown(given)} is out of range", hint=f"from {least} to {_MOST:,}")
         return int(digits)
 

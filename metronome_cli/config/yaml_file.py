@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from metronome_cli.config.quantities import shown
+from metronome_cli.config.user_file import read_file
 from metronome_cli.errors import UsageError
 
 MOST_BYTES = 256 * 1024
@@ -59,18 +60,11 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> str:
+    raw = read_file(path, MOST_BYTES)
     try:
-        if not path.is_file():
-            raise UsageError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-        text = raw.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise UsageError(f"{shown(str(path))}: cannot be read: {reason}") from None
-    if len(raw) > MOST_BYTES:
-        raise UsageError(f"{path}: larger than {MOST_BYTES // 1024} KiB, too much for settings")
-    return text
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not UTF-8 text") from None
 
 
 def _check_size(text: str) -> None:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from metronome_cli.errors import UsageError
 from metronome_cli.forecast.erlang import blocking
 
 MOST_GPUS = 1_000_000
@@ -77,7 +78,7 @@ class Fleet:
 
     @property
     def needed(self) -> int:
-        """Fewest GPUs that keep blocking at the target, with every node up."""
+        """Fewest GPUs that keep blocking at the target, with every node up. Raises UsageError past a million."""
         return _fewest(lambda gpus: self.demand.blocked(gpus * self.seats_per_gpu) <= self.target)
 
     @property
@@ -119,7 +120,9 @@ def _fewest(enough: Callable[[int], bool]) -> int:
     while not enough(high):
         high *= 2
         if high > MOST_GPUS:
-            raise ValueError("more than a million GPUs")
+            raise UsageError(
+                "more than a million GPUs would be needed", hint="a smaller load, or more sessions a GPU"
+            )
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2

@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from metronome_cli.config.user_file import read_file
 from metronome_cli.errors import UsageError
 
+MOST_BYTES = 64 * 2**20
 _OWN = Path(__file__).resolve().parent / "material"
 
 
@@ -47,11 +49,11 @@ def own_text() -> Text:
 def read_text(path: Path) -> Text:
     """Raises UsageError for a file that is missing, empty, or not UTF-8 text."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path, MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"--text {path}: not UTF-8 text", hint="save it as UTF-8") from error
-    except OSError as error:
-        raise UsageError(f"--text {path}: {error.strerror}", hint="give a text file") from error
+    except UsageError as error:
+        raise UsageError(f"--text {error.message}", hint="give a text file") from None
     if not text.strip():
         raise UsageError(f"--text {path}: it is empty", hint="give a text of some thousand words")
     return Text(path.name, text)
@@ -72,10 +74,8 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 
 def _entries(path: Path) -> list[Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="give a JSON file of questions") from error
-    except ValueError as error:
+        data = json.loads(read_file(path, MOST_BYTES))
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON: {error}", hint="a list of questions") from error
     if not isinstance(data, list) or not data:
         raise UsageError(f"{path}: not a list of questions", hint='[{"question": ..., "answer": ...}, ...]')

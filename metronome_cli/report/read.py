@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from metronome_cli.config.user_file import read_file
 from metronome_cli.errors import UsageError
 from metronome_cli.report.model import SCHEMA, Report
 from metronome_cli.report.strict_json import MAX_BYTES, BadJson, dumps, loads
@@ -27,14 +28,7 @@ def load_report(path: Path) -> Report:
 
 def read_bounded(file: Path) -> bytes:
     """The bytes of a file of bearable size. Raises UsageError."""
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}") from None
-    if len(data) > MAX_BYTES:
-        raise UsageError(f"{file}: larger than {MAX_BYTES >> 20} MiB", hint="this is no report")
-    return data
+    return read_file(file, MAX_BYTES)
 
 
 def parse_report(value: Any, where: str) -> Report:

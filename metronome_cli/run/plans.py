@@ -10,6 +10,7 @@ from metronome_cli.config.loading import load_profile
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import parse_duration
+from metronome_cli.config.setting_table import SETTINGS
 from metronome_cli.config.settings import Settings
 from metronome_cli.errors import UsageError
 from metronome_cli.run.capacity import CapacityPlan
@@ -213,11 +214,17 @@ def quality_plan(settings: Settings, asked: QualityOptions) -> QualityRun:
     )
 
 
+_CALLERS_DECIDE = (
+    "workers", "ray", "protocol", "scrape", "scrape_metric", "served_model", "ca_file", "connect_timeout",
+    "seat_timeout", "idle_timeout", "reconnect",
+)  # fmt: skip
+
+
 def _check(settings: Settings) -> None:
-    for key in ("workers", "ray"):
-        if settings[key] is not None and settings["target"] is None:
+    for key in _CALLERS_DECIDE:
+        if settings.flagged(key) and settings["target"] is None:
             raise UsageError(
-                f"--{key} is for callers of a server",
+                f"{SETTINGS[key].flag} is for callers of a server",
                 hint="give --target, or leave it out: an engine runs here",
             )
     if settings["trials"] is not None and settings["sessions"] is None:

@@ -9,12 +9,11 @@ credentials are sent but those in it.
 from __future__ import annotations
 
 import time
-import urllib.parse
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from metronome_cli.config.quantities import format_duration
-from metronome_cli.config.urls import shown
+from metronome_cli.config.urls import shown, web_address
 from metronome_cli.errors import UsageError, Verdict
 from metronome_cli.forecast.extrapolate import FEWEST
 from metronome_cli.forecast.prometheus import parse
@@ -52,8 +51,8 @@ class ScrapePlan:
     @property
     def address(self) -> str:
         """The metrics address. Raises UsageError for one that is not HTTP."""
-        parts = urllib.parse.urlsplit(self.url if "://" in self.url else f"http://{self.url}")
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        parts = web_address(self.url)
+        if parts is None:
             raise UsageError(
                 f"--scrape {shown(self.url)!r} is not an address", hint="such as http://host:8000/metrics"
             )

@@ -149,12 +149,12 @@ def endpoint(
 
 def address(target: str, path: str) -> str:
     """A websocket address; `path` where the target has none. Raises UsageError."""
-    parts = urllib.parse.urlsplit(target if "://" in target else f"ws://{target}")
     try:
-        usable = parts.scheme in _SCHEMES and parts.hostname and (parts.port or 1)
-    except ValueError:
+        parts = urllib.parse.urlsplit(target if "://" in target else f"ws://{target}")
+        usable = parts.scheme in _SCHEMES and parts.hostname and parts.port != 0
+    except ValueError:  # brackets, or a port past 65535
         usable = False
-    if not usable:
+    if not usable or not target.isprintable() or any(map(str.isspace, target)):
         raise UsageError(
             f"--target {clipped(shown(target))!r} is not an address", hint="such as ws://host:8998"
         )

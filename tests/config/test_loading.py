@@ -107,7 +107,7 @@ def test_a_file_is_found_by_path_and_a_name_among_the_shipped(
     ("Moshi", "no profile is called 'Moshi'", "did you mean moshi?"),
     ("qwen3omni30b", "no profile is called", "did you mean qwen3-omni-30b?"),
     ("zzzz", "no profile is called 'zzzz'", "metronome profiles list"),
-    ("../profiles/nothing", "no such file", ""),
+    ("../profiles/nothing", "No such file", ""),
     ("/", "not a regular file", ""),
     ("", "has no name", ""),
     ("a/" + "x" * 5000, "File name too long", ""),

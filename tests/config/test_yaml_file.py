@@ -63,7 +63,7 @@ def test_a_few_aliases_are_fine() -> None:
 
 
 @pytest.mark.parametrize(("make", "says"), [
-    (lambda path: None, "no such file"),
+    (lambda path: None, "No such file"),
     (lambda path: path.mkdir(), "not a regular file"),
     (os.mkfifo, "not a regular file"),
     (lambda path: path.write_bytes(b"a: \xff\xfe"), "not UTF-8"),

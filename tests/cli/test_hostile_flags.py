@@ -1,0 +1,61 @@
+"""Flags that cannot mean anything: refused by name before anything runs, never an internal error."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from metronome_cli.cli import run
+from metronome_cli.errors import ExitCode
+
+CAPACITY = ["capacity", "--profile", "smoke", "--dry-run"]
+FLEET = ["predict", "--fleet", "--sessions-per-gpu", "1"]
+
+
+@pytest.mark.parametrize(("argv", "says"), [
+    ([*CAPACITY, "--output", ""], "--output"),
+    ([*CAPACITY, "--config", ""], "--config"),
+    ([*CAPACITY, "--audio", ""], "--audio"),
+    ([*CAPACITY, "--scrape", "http://127.0.0.1:1/metrics"], "--scrape is for callers of a server"),
+    ([*CAPACITY, "--connect-timeout", "1s"], "--connect-timeout is for callers of a server"),
+    ([*CAPACITY, "--workers", "2"], "--workers is for callers of a server"),
+    ([*CAPACITY, "--max-sessions", "9" * 30], "out of range"),
+    ([*FLEET, "--peak-sessions", "1000000000"], "more than a million GPUs"),
+    ([*FLEET, "--arrivals", "1000000/s", "--mean-call", "1000h"], "more than a million GPUs"),
+    (["predict", "--once", "--scrape", "http://[::1/metrics"], "is not an address"),
+    (["predict", "--once", "--scrape", "http://127.0.0.1:99999"], "is not an address"),
+    (["predict", "--once", "--scrape", "http://a b/metrics"], "is not an address"),
+    (["predict", "--once", "--scrape", "http://"], "is not an address"),
+])  # fmt: skip
+def test_refused_by_name(argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(argv) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert says in err
+    assert "hint: " in err
+    assert out == ""
+
+
+@pytest.mark.parametrize("argv", [
+    ["report", "FILE"],
+    ["compare", "FILE", "FILE"],
+    ["predict", "--trace", "FILE"],
+    ["predict", "--fleet", "--peak-sessions", "9", "--capacity-report", "FILE"],
+    ["predict", "--model", "FILE", "--sessions", "2", "--tokens-per-second", "27"],
+    ["profiles", "check", "FILE"],
+    ["init", "FILE"],
+    [*CAPACITY, "--config", "FILE"],
+])  # fmt: skip
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    assert run([str(pipe) if word == "FILE" else word for word in argv]) == ExitCode.USAGE
+    assert "pipe.json" in capsys.readouterr().err
+
+
+def test_a_variable_for_callers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRONOME_SCRAPE", "http://127.0.0.1:1/metrics")
+    assert run(CAPACITY) == ExitCode.OK
