@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def conduct(settings: Settings, run: Run) -> None:
     """Run it with everything around it, then leave with the report's exit code."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # a library's own bar would be drawn into the view
     from metronome_cli.run.observer import Observers
     from metronome_cli.run.stop import Stop
     from metronome_cli.ui import make_observer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from metronome_cli.forecast.memory import decoder_parameters
 from metronome_cli.report.environment import environment
 from metronome_cli.report.model import Report
 from metronome_cli.report.probe import DeadlineLimit, Limits, PolicyCost, Probe, ProbedCell
+from metronome_cli.report.words import percent
 from metronome_cli.report.words import sessions as sessions_words
 from metronome_cli.run.audio import open_audio
 from metronome_cli.run.in_process import load_model
@@ -28,6 +29,9 @@ from metronome_cli.run.stop import Stop
 if TYPE_CHECKING:
     from metronome_cli.engine.limits import DeviceLimits
     from metronome_cli.targets.inprocess import InProcessModel
+
+
+BUSY = 0.1  # relative standard error of a point's median
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ def run_probe(run: ProbeRun, observer: Observer | None = None, stop: Stop | None
         status=status,
         verdict=verdict,
         exit_code=exit_code_for(status, verdict, signum=stop.signum),
-        answer=_answer(grid, part),
+        answer=answer_of_latency(grid, part),
         clock="real",
         started_at=started_at,
         duration_s=time.perf_counter() - began_s,
@@ -212,8 +216,17 @@ def _movers(points: Sequence[ProbedPoint], surfaces: Sequence[PolicySurface]) ->
     return [f"{name}: {share:.0%}".replace("%", " %") for name, share in ordered]
 
 
-def _answer(grid: ProbePlan, probe: Probe) -> str:
-    return " ".join(_of_policy(grid, cost) for cost in probe.policies) or "Nothing was measured."
+def answer_of_latency(grid: ProbePlan, probe: Probe) -> str:
+    """What `probe latency` says first."""
+    said = [_of_policy(grid, cost) for cost in probe.policies]
+    return " ".join([*said, *_busy(probe.cells)]) or "Nothing was measured."
+
+
+def _busy(cells: Sequence[ProbedCell]) -> Iterator[str]:
+    """A warning where steps of one point varied as they do only next to other work."""
+    noises = [cell.noise for cell in cells if cell.noise is not None]
+    if noises and (noise := statistics.median(noises)) > BUSY:
+        yield f"Medians are unsure by {percent(noise)}: the machine was busy, and a quiet one is faster."
 
 
 def _of_policy(grid: ProbePlan, cost: PolicyCost) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.run.observer import Observers, Snapshot
-from metronome_cli.run.probe import probe_part
+from metronome_cli.run.probe import answer_of_latency, probe_part
 from metronome_cli.run.probe_latency import LatencyProbe, ProbePlan
 from metronome_cli.run.stop import Stop
 from metronome_cli.targets.fake import FakeTarget
@@ -74,6 +74,21 @@ def test_a_window_reads_flat_and_unbounded_does_not(monkeypatch: pytest.MonkeyPa
     assert all(len(point.step_s) >= 6 for point in made.points)
     part = probe_part(made.plan, made.points, made.surfaces(), None)
     assert [cost.flat for cost in part.policies] == [True, False]
+
+
+def test_the_answer_says_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = probe(Machine(monkeypatch))
+    made.run()
+    part = probe_part(made.plan, made.points, made.surfaces(), None)
+    said = answer_of_latency(made.plan, part)
+    assert "window(64, 16): flat in age (x1.00, 1.00 to 1.00); at 10 min a step fits 80 ms with" in said
+    assert "unbounded: grows with age" in said
+    assert "busy" not in said
+    for cell in part.cells:
+        cell.noise = 0.3
+    assert answer_of_latency(made.plan, part).endswith(
+        "Medians are unsure by 30 %: the machine was busy, and a quiet one is faster."
+    )
 
 
 def test_ages_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
