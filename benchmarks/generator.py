@@ -92,13 +92,14 @@ def reference_server(wanted: argparse.Namespace) -> Iterator[str]:
     line = [sys.executable, "-m", "metronome_cli", "serve", "--profile", "smoke", "--protocol", wanted.protocol,
             "--port", "0", "--sessions", str(wanted.sessions)]  # fmt: skip
     server = subprocess.Popen(
-        line, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        line, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
-    favour(server.pid, last_core(wanted), False)
-    assert server.stdout is not None
+    favour(server.pid, last_core(wanted), wanted.first)
+    assert server.stderr is not None
     try:
-        found = re.search(r"ws://\S+", server.stdout.readline())
+        found = re.search(r"ws://\S+", server.stderr.readline())
         assert found is not None
+        favour(server.pid, last_core(wanted), wanted.first)  # its threads, too
         yield found[0]
     finally:
         server.terminate()

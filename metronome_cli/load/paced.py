@@ -20,9 +20,10 @@ from types import MappingProxyType
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import EndReason, SlotRefused
+from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.clock import RealClock
 from metronome_cli.load.news import Ended, Lagged, News, Paced, Returned, Seated
-from metronome_cli.load.population import StreamSource
+from metronome_cli.load.population import Note, StreamSource
 from metronome_cli.load.share import Order, Share, ShareLike
 from metronome_cli.load.wire import Beat
 from metronome_cli.measure.histogram import LogHistogram
@@ -47,6 +48,8 @@ class WireCounts:
 
     handshake: LogHistogram = field(default_factory=LogHistogram)  # ms
     pacing: LogHistogram = field(default_factory=LogHistogram)  # ms late, each frame
+    workers: int = 0
+    cpu_share: float | None = None  # of one core, the busiest process with callers
     server_backlog: LogHistogram = field(default_factory=LogHistogram)  # ms, as the server says
     returns: int = 0  # of sessions whose connection broke off
     sent_s: float = 0.0
@@ -78,8 +81,10 @@ class WirePopulation:
         streams: StreamSource,
         profile: Profile,
         crew: Crew = here,
+        note: Note | None = None,
     ) -> None:
         self.target = target
+        self._note = note
         self.profile = profile
         self.ended: Counter[EndReason] = Counter()
         self.refused = 0
@@ -102,14 +107,34 @@ class WirePopulation:
         """Why a part of the sessions cannot be reached any more."""
         return next((share.lost for share in self.shares if share.lost is not None), None)
 
-    def open(self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf) -> None:
-        """Let one more caller knock; every session is new, whatever `age_s` says. Raises SlotRefused once the
-        server has turned one away.
-        """
-        if self.ended["refused"] or self.ended["queued"]:
-            raise SlotRefused("slots", "the server takes no more sessions")
+    @property
+    def workers(self) -> int:
+        """Processes with callers in them, beside this one."""
+        return sum(not isinstance(share, Share) for share in self.shares)
+
+    @property
+    def cpu_share(self) -> float | None:
+        """Processor time of the busiest process with callers since audio began, as a share of one core."""
+        return max((share.cpu_share for share in self.shares if share.cpu_share is not None), default=None)
+
+    def knock(self, arrival: Arrival) -> int:
+        """A caller comes, whether he is let in or not: his index."""
         index = self._next_index
         self._next_index += 1
+        if self._note is not None:
+            self._note(index, arrival)
+        return index
+
+    def open(
+        self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf, index: int | None = None
+    ) -> None:
+        """Let one more caller knock, unless he has; every session is new, whatever `age_s` says. Raises SlotRefused
+        once the server has turned one away.
+        """
+        if index is None:
+            index = self.knock(Arrival(now_s, 0.0, lifetime_s))
+        if self.ended["refused"] or self.ended["queued"]:
+            raise SlotRefused("slots", "the server takes no more sessions")
         share = self.shares[index % len(self.shares)]
         self._open[index] = share
         share.open(index, lifetime_s)
@@ -202,7 +227,8 @@ class PacedDriver:
     def seat_all(self, count: int, lifetime_s: float = math.inf) -> None:
         """Let `count` callers knock together, wait until each is seated or turned away, then let them speak."""
         for _ in range(count):
-            self.population.open(self.clock.now(), lifetime_s=lifetime_s)
+            index = self.population.knock(Arrival(0.0, 0.0, lifetime_s))  # 0: when they begin to speak
+            self.population.open(self.clock.now(), lifetime_s=lifetime_s, index=index)
         while self.population.connecting and not self.stopped() and not self.population.lost:
             self._take_news()
             time.sleep(_NAP_S)
@@ -226,6 +252,8 @@ class PacedDriver:
 
     def close(self) -> None:
         """Hang up and count what was still open. A second time does nothing."""
+        if not self._closing:
+            self.wire.workers, self.wire.cpu_share = self.population.workers, self.population.cpu_share
         self._closing = True
         try:
             self.population.close()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from metronome_cli.load.news import Ended, Lagged, News, Paced, Seated
+from metronome_cli.load.news import Ended, Lagged, News, Paced
 from metronome_cli.load.share import Order, Share
 from metronome_cli.measure.ledger import FrameRecord
 
@@ -36,7 +36,7 @@ class Answer:
     records: array[float] = field(default_factory=lambda: array("d"))  # five a frame, as in FrameRecord
     paced: array[float] = field(default_factory=lambda: array("d"))  # two a frame, as in Paced
     lagged: array[float] = field(default_factory=lambda: array("d"))
-    rare: list[Seated | Ended] = field(default_factory=list)
+    rare: list[News] = field(default_factory=list)
 
     def add(self, news: News) -> None:
         """One more."""

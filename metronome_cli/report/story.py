@@ -16,12 +16,12 @@ from metronome_cli.config.objectives import Objective
 from metronome_cli.config.quantities import format_duration
 from metronome_cli.errors import Verdict, exit_code_for
 from metronome_cli.report.facts import setting
+from metronome_cli.report.generator import generator_of
 from metronome_cli.report.model import (
     Arm,
     AudioReport,
     Capacity,
     Collapse,
-    Generator,
     LatencyMs,
     ObjectiveResult,
     Point,
@@ -140,7 +140,7 @@ class Story:
                 "arms": [arm.model_dump(mode="json") for arm in self.arms],
                 "trials": [series.model_dump(mode="json") for series in self.trials],
                 "objectives": [o.model_dump(mode="json") for o in self._objectives()],
-                "generator": self._generator().model_dump(mode="json"),
+                "generator": generator_of(self.points).model_dump(mode="json"),
             },
         )
 
@@ -187,14 +187,6 @@ class Story:
             method="single" if self._single() else str(setting(settings, "method") or "ramp"),
             ramp=self.ramp,
             points=points,
-        )
-
-    def _generator(self) -> Generator:
-        late = [p.generator_late_ms_p99 for p in self.points if p.generator_late_ms_p99 is not None]
-        if not late:
-            return Generator()
-        return Generator(
-            late_ms_p99=max(late), healthy=all(point.ended_by != "generator" for point in self.points)
         )
 
     def _weights(self) -> Any:

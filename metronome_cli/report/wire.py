@@ -27,6 +27,12 @@ class Wire(Part):
     """From a caller's knock to the seat: on a server that lets callers wait, the queue."""
     pacing_late_ms: Spread = Spread()
     """From a frame's planned sending to its handing over to the socket; the generator's own error."""
+    late_share: float | None = None
+    """Share of the frames that went out more than 5 ms after their time; null: none was sent."""
+    workers: Natural = 0
+    """Processes with callers in them, beside the one that counts; 0: they were in that one."""
+    cpu_share: float | None = None
+    """Processor time of the busiest process with callers, as a share of one core, while they spoke."""
     server_backlog_ms: Spread = Spread()
     """Input that the server says it has not dealt with, where its protocol says so."""
     output_per_input: float | None = None

@@ -25,11 +25,11 @@ from metronome_cli.load.driver import Batching
 from metronome_cli.load.population import StreamSource
 from metronome_cli.measure.pulse import Pulse
 from metronome_cli.report.environment import environment
+from metronome_cli.report.generator import generator_of
 from metronome_cli.report.model import (
     Arm,
     AudioReport,
     Capacity,
-    Generator,
     ObjectiveResult,
     Point,
     Report,
@@ -287,7 +287,7 @@ class CapacityRun:
             capacity=self._capacity() if self._judges else None,
             arms=self.arms,
             trials=self.trials,
-            generator=self._generator(),
+            generator=generator_of(self.points),
             audio=self.audio,
             engine=dict(self.engine),
             error=self.error,
@@ -403,11 +403,3 @@ class CapacityRun:
             return None
         stages = failing[-1].stages_ms
         return max(stages, key=lambda stage: stages[stage])
-
-    def _generator(self) -> Generator:
-        late = [p.generator_late_ms_p99 for p in self.points if p.generator_late_ms_p99 is not None]
-        if not late:
-            return Generator()
-        return Generator(
-            late_ms_p99=max(late), healthy=not any(p.ended_by == "generator" for p in self.points)
-        )

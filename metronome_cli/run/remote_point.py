@@ -32,7 +32,7 @@ class RemotePointRun:
     def __init__(self, lab: RemoteLab, plan: PointPlan) -> None:
         self.lab = lab
         self.plan = plan
-        self.driver = lab.paced()
+        self.driver = lab.paced(plan.head)
         self.collapse: Collapse | None = None
         self.watch = Watch(lab, cast(Driver, self.driver), plan.role, f"{plan.sessions} sessions")
         self._window_s = max(WINDOW_S, 12 * lab.period_s)
@@ -51,6 +51,7 @@ class RemotePointRun:
         try:
             self._drive()
         finally:
+            self.lab.recorder.end(min(max(0.0, self.driver.clock.now() - self._spoke_s), self._lifetime_s))
             self.driver.close()
         self._look_ahead()
         point = self._point()
@@ -60,8 +61,7 @@ class RemotePointRun:
 
     def _drive(self) -> None:
         driver = self.driver
-        lifetime_s = self.plan.length_s or self.lab.session_length_s
-        driver.seat_all(self.plan.sessions, lifetime_s)
+        driver.seat_all(self.plan.sessions, self._lifetime_s)
         self._spoke_s, self._seated = driver.clock.now(), len(driver.population)
         self._warm_up()
         silence = SilenceWatch(driver.ledger, self._patience_s)
@@ -109,6 +109,10 @@ class RemotePointRun:
         return any(j.verdict == "fail" for j in self._judged)
 
     @property
+    def _lifetime_s(self) -> float:
+        return self.plan.length_s or self.lab.session_length_s
+
+    @property
     def _lost(self) -> int:
         return sum(count for reason, count in self.driver.population.ended.items() if reason not in NOT_LOST)
 
@@ -147,7 +151,7 @@ class RemotePointRun:
     def _point(self) -> Point:
         driver, ledger = self.driver, self.driver.ledger
         judgements = self._judgements()
-        late = generator_late(ledger)
+        late = self._generator_late()
         ended_by, binding = self._classify(judgements, late)
         verdict, reason = self._verdict(judgements, late, ended_by)
         total = ledger.total
@@ -179,6 +183,14 @@ class RemotePointRun:
             preemptions=driver.population.target.preemptions or 0,
             wire=self.wire(),
         )
+
+    def _generator_late(self) -> str | None:
+        """Why the generator was the limit, and what helps; None when it was not."""
+        late = generator_late(self.driver.ledger)
+        share = self.driver.wire.cpu_share
+        if late is None or share is None:
+            return late
+        return f"{late}, its busiest process using {share:.0%} of a core; --workers spreads callers over more"
 
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[Ended, Binding]:
         ended = self.driver.population.ended

@@ -15,6 +15,7 @@ from metronome_cli.run.predict_trace import EARLY
 from metronome_cli.targets.endpoint import Endpoint
 from metronome_cli.targets.remote import RemoteTarget
 
+LATE_MS = 5.0  # a frame that goes out later than this is the generator's fault to see
 FEWEST_SAMPLES = 3
 ENOUGH = 12  # samples to fit, where the first 30 % have fewer
 
@@ -25,6 +26,9 @@ def wire_of(counts: WireCounts, ended: Counter[EndReason], target: RemoteTarget,
     return Wire(
         handshake_ms=_spread(counts.handshake),
         pacing_late_ms=_spread(counts.pacing),
+        late_share=counts.pacing.above(LATE_MS) / counts.pacing.total if counts.pacing.total else None,
+        workers=counts.workers,
+        cpu_share=counts.cpu_share,
         server_backlog_ms=_spread(counts.server_backlog),
         output_per_input=counts.heard_s / counts.sent_s if counted else None,
         expected_output_per_input=1.0 if endpoint.traits.steady else None,

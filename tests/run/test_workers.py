@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from metronome_cli.load.processes import start_workers
+from metronome_cli.report.generator import generator_of
 from metronome_cli.run.point import PointPlan
 from metronome_cli.run.remote_point import RemotePointRun
 
@@ -93,6 +94,12 @@ def test_a_worker_too_slow_for_its_share_makes_the_point_inconclusive():
     assert point.verdict == "inconclusive"
     assert point.ended_by == "generator"
     assert "load generator itself was late" in point.reason
+    assert "--workers" in point.reason
+    health = generator_of([point])
+    assert health.healthy is False
+    assert (health.workers, health.pacing_ms_p999) == (1, point.wire.pacing_late_ms.p999)
+    assert health.late_share > 0.01
+    assert health.cpu_share > 0.1
 
 
 def test_workers_end_when_nobody_is_left_to_ask():
