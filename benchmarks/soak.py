@@ -81,7 +81,7 @@ class Scales:
         from scipy.stats import linregress, t
 
         frames, kept = np.array(self.weights, dtype=float).T
-        place = np.minimum(frames // self.stretch, STRETCHES - 1)
+        place = np.minimum(frames * STRETCHES // frames[-1], STRETCHES - 1)
         middles = [
             (np.median(frames[place == k]), np.median(kept[place == k])) for k in range(left_out, STRETCHES)
         ]
@@ -104,7 +104,7 @@ def tidy() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def lab_of(profile: Profile, target: str, sessions: int, observer: Observers) -> Lab:
+def lab_of(profile: Profile, target: str, sessions: int, observer: Observers, stop: Stop) -> Lab:
     """The smoke profile's conditions, with a pool that holds everybody."""
     assert profile.pool is not None
     pool = profile.pool.model_copy(update={"blocks": 8 * sessions, "budget": None})
@@ -132,7 +132,7 @@ def lab_of(profile: Profile, target: str, sessions: int, observer: Observers) ->
         session_length_s=LIFE_S,
         seed=0,
         observer=observer,
-        stop=Stop(),
+        stop=stop,
         max_sessions=4 * sessions,
     )
 
@@ -156,17 +156,20 @@ def soak(frames: int, target: str, sessions: int, output: Path) -> int:
     """Run it and print what was seen; 0 when every frame was counted."""
     profile = load_profile("smoke")
     scales, events = Scales(frames), EventsFile(output)
-    lab = lab_of(profile, target, sessions, Observers(scales, events))
+    stop = Stop()
+    lab = lab_of(profile, target, sessions, Observers(scales, events), stop)
     events.event("run", {"command": "capacity"})
     began_s = time.perf_counter()
     length_s = frames / sessions * profile.frame.period_s
-    point = PointRun(lab, PointPlan(sessions, "soak", length_s=length_s, settle_early=False)).run(into=[])
+    with stop.on_signals():  # stopped early, it reports what it has
+        point = PointRun(lab, PointPlan(sessions, "soak", length_s=length_s, settle_early=False)).run(into=[])
     wall_s = time.perf_counter() - began_s
     events.close()
     size = events.path.stat().st_size
     kept = [weight for _, weight in scales.weights]
-    print(f"{point.frames:,} frames of {sessions} sessions, {point.steps:,} steps, {length_s / 60:.0f} min of the "
-          f"run's clock, in {wall_s:.0f} s; verdict {point.verdict}")  # fmt: skip
+    minutes, lived = point.duration_s / 60, sessions * point.duration_s / LIFE_S
+    print(f"{point.frames:,} frames of {sessions} sessions in {wall_s:.0f} s; verdict {point.verdict}")
+    print(f"{point.steps:,} steps, {minutes:.0f} min of the run's clock, {lived:.0f} sessions lived")
     print(f"resident: median {statistics.median(kept) / 2**20:.1f} MiB, highest {max(kept) / 2**20:.1f} MiB")
     print(f"slope: {scales.slope(LEFT_OUT)}")
     print(f"slope of the second half: {scales.slope(STRETCHES // 2)}")

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 MAX_DEPTH = 64
 MAX_BYTES = 256 * 2**20
+_MOST_INT = 10**300
 
 
 class BadJson(ValueError):  # noqa: N818 - "bad JSON" reads as what it is
@@ -53,6 +54,7 @@ def loads(data: bytes) -> Any:
             data.decode("utf-8"),
             parse_constant=_no_constant,
             parse_float=_finite_float,
+            parse_int=_bounded_int,
             object_pairs_hook=_unique_keys,
         )
     except UnicodeDecodeError:
@@ -75,6 +77,14 @@ def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise BadJson(f"{text[:20]} is out of range")
+    return value
+
+
+def _bounded_int(text: str) -> int:
+    """Whole numbers that a float holds too: whoever reads one may divide it."""
+    value = int(text)
+    if abs(value) > _MOST_INT:
+        raise BadJson(f"{text[:20]}... is out of range")
     return value
 
 

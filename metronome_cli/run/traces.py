@@ -231,7 +231,7 @@ def _seconds(value: Any, number: int, file: Path, scale: float) -> float | None:
         return None
     try:
         return datetime.fromisoformat(str(value).strip()).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         raise UsageError(
             f"{file}: sample {number}: {str(value)[:40]!r} is no time", hint="seconds, or an ISO 8601 stamp"
         ) from None
@@ -249,7 +249,7 @@ def _number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -21,7 +21,7 @@ def start(*arguments, prelude=""):
     )
 
 
-def ended(process, seconds=120):
+def ended(process, seconds=300):
     """Exit code, stdout and stderr of a run that ends by itself."""
     out, err = process.communicate(timeout=seconds)
     assert "Traceback" not in err
@@ -33,7 +33,7 @@ def call(*arguments):
     return ended(start(*arguments))
 
 
-def wait_for_events(directory, lines, process, seconds=60.0, kind=""):
+def wait_for_events(directory, lines, process, seconds=300.0, kind=""):
     """Until its events file has so many lines, of that kind; False when the run was over before."""
     sign = f'"kind":"{kind}"'.encode() if kind else b"\n"
     file, until = directory / EVENTS_FILE, time.monotonic() + seconds

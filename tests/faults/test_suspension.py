@@ -28,7 +28,7 @@ def measured(where, stopped_s):
             process.send_signal(signal.SIGSTOP)
             time.sleep(stopped_s)
             process.send_signal(signal.SIGCONT)
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=300)
     return json.loads(out)
 
 

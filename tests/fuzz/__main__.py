@@ -27,6 +27,10 @@ class TooLongError(Exception):
     """An input that took more than ten seconds."""
 
 
+class StoppedError(BaseException):
+    """Asked to end: what was tried until then is in the table."""
+
+
 class Tried:
     """One target: its inputs, counted and timed."""
 
@@ -52,6 +56,8 @@ class Tried:
             left = min(BATCH, inputs - self.inputs)
             try:
                 self._batch(left, number)
+            except StoppedError:
+                raise
             except BaseException as error:
                 self.fault = error
                 traceback.print_exception(error, limit=-6, chain=False)
@@ -78,6 +84,10 @@ def too_long(signum, frame):
     raise TooLongError
 
 
+def stop(signum, frame):
+    raise StoppedError
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -88,25 +98,31 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     signal.signal(signal.SIGALRM, too_long)
+    signal.signal(signal.SIGTERM, stop)
     faulthandler.enable()
     chosen = [target for target in targets() if args.only in target.name]
     shares = sum(target.share for target in chosen)
     part, parts = map(int, args.part.split("/"))
     chosen = chosen[part::parts]
     print("| input | inputs | seconds | longest, ms | faults |\n|---|---|---|---|---|", flush=True)
-    tried = []
+    tried, stopped = [], False
     for number, target in enumerate(chosen):
         one = Tried(target)
         began_s = time.perf_counter()
-        faulthandler.dump_traceback_later(480, exit=True)
-        one.run(math.ceil(args.inputs * target.share / shares), args.seed + 1000 * number)
+        faulthandler.dump_traceback_later(1200, exit=True)
+        try:
+            one.run(math.ceil(args.inputs * target.share / shares), args.seed + 1000 * number)
+        except StoppedError:
+            stopped = True
         faulthandler.cancel_dump_traceback_later()
         tried.append(one)
-        print(f"| {target.name} | {one.inputs:,} | {time.perf_counter() - began_s:.0f} | {one.longest_s * 1e3:.0f} | "
-              f"{'none' if one.fault is None else type(one.fault).__name__} |", flush=True)  # fmt: skip
-    print(
-        f"| all | {sum(one.inputs for one in tried):,} | | | {sum(one.fault is not None for one in tried)} |"
-    )
+        fault = "none" if one.fault is None else type(one.fault).__name__
+        spent_s, longest_ms = time.perf_counter() - began_s, one.longest_s * 1e3
+        print(f"| {target.name} | {one.inputs:,} | {spent_s:.0f} | {longest_ms:.0f} | {fault} |", flush=True)
+        if stopped:
+            break
+    total, faults = sum(one.inputs for one in tried), sum(one.fault is not None for one in tried)
+    print(f"| all | {total:,} | | | {faults} |")
     return int(any(one.fault for one in tried))
 
 

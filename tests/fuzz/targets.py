@@ -500,11 +500,11 @@ def targets():
     any_text = st.text(max_size=30)
     pages = st.sampled_from(METRICS) | mutated_text(METRICS)
     return [
-        Target("quantities", mutated_text(QUANTITIES) | any_text, check_quantity),
-        Target("objectives", mutated_text(OBJECTIVES) | any_text, check_objective),
-        Target("policies", mutated_text(POLICIES) | any_text, check_policy),
+        Target("quantities", mutated_text(QUANTITIES) | any_text, check_quantity, share=1.5),
+        Target("objectives", mutated_text(OBJECTIVES) | any_text, check_objective, share=1.5),
+        Target("policies", mutated_text(POLICIES) | any_text, check_policy, share=1.5),
         Target("profiles, text", mutated_text(PROFILE_TEXTS), check_profile),
-        Target("profiles, trees", mutated_trees(PROFILE_TREES), check_profile_tree),
+        Target("profiles, trees", mutated_trees(PROFILE_TREES), check_profile_tree, share=0.5),
         Target("settings", settings, check_settings),
         Target("audio files", mutated_bytes(sound_files(), near=400), check_audio, share=2.0),
         Target("traces, CSV", mutated_text([csv_trace()]), check_csv, share=0.4),
@@ -515,6 +515,7 @@ def targets():
             "reports, trees",
             json_text(mutated_trees(REPORT_TREES)).map(lambda t: t.encode("utf-8", "surrogatepass")),
             check_report,
+            share=0.5,
         ),
         Target("pages", json_text(mutated_trees(REPORT_TREES)), check_page, share=0.02),
         Target("events", mutated_bytes([events_text()]), check_events),

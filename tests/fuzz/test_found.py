@@ -1,6 +1,7 @@
 """What fuzzing has found, each kept as it was first seen."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -66,6 +67,28 @@ def test_a_table_with_an_endless_cell_is_refused(tmp_path):
     file = tmp_path / "trace.csv"
     file.write_text("t_s,occupancy\n" + '"' + "9" * 200_000)
     with pytest.raises(UsageError, match="not a table"):
+        read_recording(file)
+
+
+@pytest.mark.parametrize("name", ["trace.jsonl", "trace.csv"])
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "-" + "9" * 400, "1e999"])
+def test_a_number_that_no_float_holds_is_refused(tmp_path, name, number):
+    rows = (
+        [f'{{"time": {number}, "occupancy": 0.1}}']
+        if name.endswith("jsonl")
+        else ["t_s,occupancy", f"{number},0.1"]
+    )
+    file = tmp_path / name
+    file.write_text("\n".join(rows) + "\n")
+    with pytest.raises(UsageError):
+        read_recording(file)
+
+
+@pytest.mark.parametrize("stamp", ["0001-01-01", "9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+14:00"])
+def test_a_stamp_at_the_end_of_time_is_taken_or_refused(tmp_path, stamp):
+    file = tmp_path / "trace.jsonl"
+    file.write_text(f'{{"time": "{stamp}", "occupancy": 0.1}}\n')
+    with suppress(UsageError):
         read_recording(file)
 
 
