@@ -51,6 +51,8 @@ def choose() -> None:
 
   metronome probe latency
 
+  metronome probe latency --dry-run  # which points, how long it may take, how much memory
+
   metronome probe latency --batch 1 --batch 8 --age 1m --age 1h --policy 'window(512, 16)' --policy unbounded"""
 )
 def latency(
@@ -82,6 +84,7 @@ def latency(
     json_: options.Json = False,
     output: options.Output = None,
     html: options.Html = None,
+    dry_run: options.DryRun = False,
     ui: options.Ui = None,
 ) -> None:
     """What one frame step costs by batch size, session age and policy, and what limits it."""
@@ -100,10 +103,17 @@ def latency(
             "json": json_,
             "output": output,
             "html": html,
+            "dry_run": dry_run,
             "ui": ui,
         }
     )
     plan = probe_plan(settings, batch or (), age or (), policy or (), steps)
+    if settings["dry_run"]:
+        from metronome_cli.run.dry_run_probe import outline_probe
+
+        ahead = outline_probe(plan)
+        typer.echo(ahead.as_json() if settings["json"] else ahead.as_text())
+        return
     from metronome_cli.run.probe import run_probe
 
     conduct(settings, lambda observer, stop: run_probe(plan, observer, stop))

@@ -122,16 +122,27 @@ class LatencyProbe:
         profile = self.plan.profile
         seen = profile.positions_at(age_s)
         point = ProbedPoint(policy, sessions, age_s, policy.resident_tokens(seen))
-        needed = sessions * (point.resident + 64) * profile.shape.kv_bytes_per_token
+        needed = self.cache_bytes(point)
         if policy.kind == "unbounded" and seen > profile.shape.context:
             point.skipped = f"{seen:,} tokens are beyond the model's context of {profile.shape.context:,}"
         elif needed > self.plan.memory_bound:
             point.skipped = f"its cache needs {needed / 2**30:.1f} GiB, more than the bound"
         return point
 
+    def pool_of(self, point: ProbedPoint) -> Pool:
+        """A pool that holds the point's sessions and no more than they need."""
+        profile = self.plan.profile
+        block_tokens = profile.pool.block_tokens if profile.pool else 16
+        each = -(-point.resident // block_tokens) + 8
+        return Pool(blocks=point.sessions * each, block_tokens=block_tokens)
+
+    def cache_bytes(self, point: ProbedPoint) -> int:
+        """What the caches of a point's sessions take, with room for the steps."""
+        return point.sessions * (point.resident + 64) * self.plan.profile.shape.kv_bytes_per_token
+
     def run(self) -> list[PolicySurface]:
         """Every cell, round by round; then the fit of each policy."""
-        groups = [group for group in self._groups() if group]
+        groups = [group for group in self.groups() if group]
         visits, began_s = self.plan.rounds * len(groups), time.perf_counter()
         for visit in range(visits):
             elapsed_s = time.perf_counter() - began_s
@@ -142,15 +153,14 @@ class LatencyProbe:
             self._visit(group, -(-self.plan.steps // self.plan.rounds))
         return self.surfaces()
 
-    def _groups(self) -> Iterator[list[ProbedPoint]]:
+    def groups(self) -> Iterator[list[ProbedPoint]]:
         """Points that take turns: the ages of one policy and batch, as many as memory allows at once."""
-        each = self.plan.profile.shape.kv_bytes_per_token
         group: list[ProbedPoint] = []
         held = 0
         for point in self.points:
             if point.skipped is not None:
                 continue
-            needed = point.sessions * (point.resident + 64) * each
+            needed = self.cache_bytes(point)
             alike = group and (group[0].policy, group[0].sessions) == (point.policy, point.sessions)
             if not alike or held + needed > GROUP_BOUND:
                 yield group
@@ -217,12 +227,8 @@ class LatencyProbe:
             point.stages_s[stage] = point.stages_s.get(stage, 0.0) + spent
 
     def _profile(self, point: ProbedPoint) -> Profile:
-        """The profile under that policy, with a pool that holds the point's sessions and no more than it needs."""
-        profile = self.plan.profile
-        block_tokens = profile.pool.block_tokens if profile.pool else 16
-        each = -(-point.resident // block_tokens) + 8
-        pool = Pool(blocks=point.sessions * each, block_tokens=block_tokens)
-        return profile.model_copy(update={"policy": str(point.policy), "pool": pool})
+        """The profile under that policy, with the point's pool."""
+        return self.plan.profile.model_copy(update={"policy": str(point.policy), "pool": self.pool_of(point)})
 
     def _surface(self, policy: PolicySpec) -> PolicySurface:
         points = [point for point in self.points if point.policy == policy]

@@ -28,7 +28,7 @@ from tests.run.test_predict_trace import timeline
 EXAMPLES = list(dict.fromkeys(every_example()))
 LEAVES = [each for each in commands() if not each.is_group]
 CHEAP = ("predict", "profiles", "report", "compare", "doctor", "init")
-NEEDS_A_SERVER = ("--scrape", "--target")
+NEEDS_MORE = ("--scrape", "--target", "--replay")  # a server, or a load that was kept
 
 
 def test_the_page_is_what_the_program_says() -> None:
@@ -100,11 +100,11 @@ def runnable() -> list[Example]:
     """Those that take a moment, and the dry runs of others."""
     found: list[Example] = []
     for example in EXAMPLES:
-        if not example.complete or any(word in NEEDS_A_SERVER for word in example.words):
+        if not example.complete or any(word in NEEDS_MORE for word in example.words):
             continue
         if example.words and example.words[0] in CHEAP:
             found.append(Example(example.where, example.words))
-        if example.words and example.words[0] == "capacity":
+        if example.words[:1] == ("capacity",) or example.words[:2] == ("probe", "latency"):
             words = example.words if "--dry-run" in example.words else (*example.words, "--dry-run")
             found.append(Example(example.where, words))
     return list({one.words: one for one in found}.values())
