@@ -73,6 +73,12 @@ class VllmCapacityRun(CapacityRun):
                 hint="--engine in-process runs it",
             )
         super().__init__(replace(plan, profile=profile, clock="real"), observer, stop, build=self._planned)
+        recorded = self.kept_load.recorded
+        if recorded is not None and recorded.head.batching == "tick":
+            raise UsageError(
+                f"--replay: {recorded.path}: recorded with --batching tick, and vLLM batches by itself",
+                hint="record with --batching continuous",
+            )
         self._vllm = vllm
         self._make_engine = make_engine
         self._open_lab: VllmLab | None = None
@@ -94,6 +100,18 @@ class VllmCapacityRun(CapacityRun):
             if self._open_lab is not None:
                 self._open_lab.hang_up()
 
+    def report(self) -> Report:
+        """As of any run; with what the pool's occupancy foretold."""
+        from metronome_cli.run.remote_wire import in_words
+
+        report, lab = super().report(), self._open_lab
+        if lab is not None and lab.forecast is not None:
+            report.forecast = lab.forecast
+            report.answer = f"{report.answer} {in_words(lab.forecast)}".replace(
+                "The server's", "vLLM's"
+            ).rstrip()
+        return report
+
     def _lab(self, make_target: TargetFactory, streams: StreamSource) -> Lab:
         plan = self.plan
         self._open_lab = VllmLab(
@@ -111,6 +129,7 @@ class VllmCapacityRun(CapacityRun):
             random_weights=self.weights == "random",
             began_s=self._began_s,
             pulse=self.pulse,
+            recorder=self.kept_load.recorder,
             vllm=self._vllm,
             make_engine=self._make_engine,
             told=self._started,

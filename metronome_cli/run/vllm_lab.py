@@ -13,6 +13,7 @@ from metronome_cli.load.driver import Driver
 from metronome_cli.load.loop_thread import LoopThread
 from metronome_cli.load.recording import RunHead
 from metronome_cli.load.streamed import StreamDriver, StreamPopulation
+from metronome_cli.report.model import Forecast
 from metronome_cli.run.lab import Lab
 from metronome_cli.targets.vllm.arguments import MOST_SEATS, Arguments, engine_arguments, make_room
 from metronome_cli.targets.vllm.engine import Streams
@@ -71,6 +72,8 @@ class VllmLab(Lab):
     make_engine: EngineMaker | None = None
     told: Callable[[dict[str, Any]], None] = lambda description: None
     running: list[_Running] = field(default_factory=list)
+    forecast: Forecast | None = None  # of the last point whose pool filled, else of the last one
+    point: tuple[StreamDriver, int] | None = None  # that runs, and its sessions
 
     def driver(self, seats: int, head: RunHead | None = None) -> Driver:
         """A fresh engine, warm, with nobody in it; the one before it is stopped. Raises EngineError, UsageError."""
@@ -85,7 +88,9 @@ class VllmLab(Lab):
             self.seed,
             note=self.note(head),
         )
-        return cast(Driver, StreamDriver(population, self.ledger(), self.stop, self.pulse))  # but for `step`
+        driver = StreamDriver(population, self.ledger(), self.stop, self.pulse)
+        self.point = None if head is None else (driver, head.sessions)
+        return cast(Driver, driver)  # but for `step`
 
     def _start(self, seats: int) -> tuple[Streams, LoopThread]:
         assert self.make_engine is not None
@@ -109,6 +114,21 @@ class VllmLab(Lab):
         started.result()
 
     def hang_up(self) -> None:
-        """Stop the engine that runs."""
+        """Stop the engine that runs, and keep what its occupancy foretold."""
+        if self.point is not None:
+            self._look_back(*self.point)
+            self.point = None
         while self.running:
             self.running.pop().stop()
+
+    def _look_back(self, driver: StreamDriver, sessions: int) -> None:
+        """What a point's early occupancy said of the rest; one that filled says more than one that did not."""
+        from metronome_cli.run.remote_wire import forecast_of
+
+        full_s = driver.pool_full_s
+        if full_s is None and self.forecast is not None and self.forecast.observed_t_sat_s is not None:
+            return
+        trace = driver.population.target.trace(driver.clock, full_s)
+        found = forecast_of(trace, full_s, sessions, self.session_length_s, "vLLM")
+        if found is not None:
+            self.forecast = found.model_copy(update={"source": "trace"})

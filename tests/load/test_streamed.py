@@ -125,6 +125,10 @@ def test_a_full_pool_is_silence_although_nobody_runs_or_waits(bench):
     assert driver.ledger.total.empty_frames > 20
     assert driver.ledger.last_output_s < driver.pool_full_s + 3 * PERIOD_S
     assert driver.lost_beat == 0  # silence is not lateness
+    trace = driver.population.target.trace(driver.clock, driver.pool_full_s)
+    assert 0 <= trace.t_s[0] <= trace.t_s[-1] <= driver.pool_full_s
+    assert sorted(trace.occupancy) == list(trace.occupancy)
+    assert trace.occupancy[-1] > 0.9
 
 
 def test_a_window_on_the_same_pool_never_fills_it(bench):

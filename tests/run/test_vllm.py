@@ -71,6 +71,16 @@ def test_a_filled_context_is_named_for_what_it_is():
     assert report.verdict == "fail"
 
 
+def test_what_occupancy_foretells_is_in_the_report():
+    """16 positions a frame of two sessions, 50 frames a second, blocks of 16: 50 blocks a second of 400."""
+    tokens = {"into": 5, "out": {"listening": 3, "speaking": 3}}
+    report, _, _ = measure(a_profile(blocks=400, tokens=tokens), session_length_s=3.0)
+    assert report.forecast.source == "trace"
+    assert report.forecast.t_sat_s.estimate == pytest.approx(8.0, rel=0.1)
+    assert report.forecast.observed_t_sat_s is None
+    assert "vLLM's KV pool with 2 sessions will be full at" in report.answer
+
+
 def test_a_policy_that_vllm_lacks_is_refused_before_anything_runs():
     with pytest.raises(UsageError, match="without sinks"):
         measure(small_profile())

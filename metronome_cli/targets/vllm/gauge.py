@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 from metronome_cli.engine.types import PoolState
 
+SAMPLE_S = 0.1  # between samples of the trace
+
 
 class Gauge:
     """Takes what schedulers state, in one thread; read from any. `frame_blocks`: what a frame may need at once."""
@@ -25,6 +27,7 @@ class Gauge:
         self.occupancy_max = 0.0
         self.preemptions = 0
         self.nearly_full_since: float | None = None  # by `clock`
+        self.trace: list[tuple[float, float]] = []  # (by `clock`, occupancy of the fullest), a few a second
         self._frame_blocks = frame_blocks
         self.clock = clock
         self._states: dict[int, tuple[float, int, int]] = {}  # engine -> occupancy, running, waiting
@@ -39,11 +42,14 @@ class Gauge:
         self._states = self._states | {engine: (occupancy, running, waiting)}
         fullest = max(state[0] for state in self._states.values())
         self.occupancy_max = max(self.occupancy_max, fullest)
+        now = self.clock()
+        if not self.trace or now - self.trace[-1][0] >= SAMPLE_S:
+            self.trace.append((now, fullest))
         each = self.total_blocks / self.engines
         if (1.0 - fullest) * each > self._frame_blocks - 0.5:  # as many blocks are free as a frame needs
             self.nearly_full_since = None
         elif self.nearly_full_since is None:
-            self.nearly_full_since = self.clock()
+            self.nearly_full_since = now
 
     def preempted(self, count: int) -> None:
         """Sessions whose cache was taken away."""
@@ -51,7 +57,7 @@ class Gauge:
 
     def forget(self) -> None:
         """What was seen so far was not the run's."""
-        self.occupancy_max, self.preemptions = 0.0, 0
+        self.occupancy_max, self.preemptions, self.trace = 0.0, 0, []
 
     def pool(self) -> PoolState:
         """All engines together."""

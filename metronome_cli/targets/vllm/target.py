@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import PoolState
+from metronome_cli.forecast.trace import Trace, make_trace
 from metronome_cli.targets.vllm.engine import Streams
 from metronome_cli.targets.vllm.gauge import Gauge
 
@@ -38,6 +39,12 @@ class VllmTarget:
         """Since when hardly a block is free, on that clock; None: some are."""
         since = self.gauge.nearly_full_since
         return None if since is None else max(0.0, clock.now() - (self.gauge.clock() - since))
+
+    def trace(self, clock: Now, until_s: float | None) -> Trace:
+        """Occupancy on that clock, from its 0 on, up to `until_s`; while the run lasts."""
+        begin = self.gauge.clock() - clock.now()
+        samples = [(at - begin, level) for at, level in self.gauge.trace if at >= begin]
+        return make_trace([(t_s, level) for t_s, level in samples if until_s is None or t_s <= until_s])
 
     def describe(self) -> dict[str, Any]:
         """See `targets.base.Target`."""
