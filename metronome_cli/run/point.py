@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from metronome_cli.engine.types import SlotRefused
 from metronome_cli.errors import DeviceMemoryError, EngineError
 from metronome_cli.load.arrivals import Arrival, at_once, spread_ages
-from metronome_cli.load.driver import Driver
+from metronome_cli.load.drives import Drives
 from metronome_cli.load.feeder import Feeder
 from metronome_cli.load.recording import Ages, RunHead
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
@@ -289,7 +289,7 @@ class PointRun:
         return f"{full}: {driver.preemptions} preemptions" if driver.preemptions else full
 
 
-def seen_collapse(driver: Driver) -> Collapse:
+def seen_collapse(driver: Drives) -> Collapse:
     """A collapse as it stands now: since when the pool is full, and when the last answer came."""
     pool, last = driver.population.target.pool(), driver.ledger.last_output_s
     return Collapse(
@@ -302,7 +302,7 @@ def seen_collapse(driver: Driver) -> Collapse:
     )
 
 
-def latency_of(driver: Driver) -> LatencyMs:
+def latency_of(driver: Drives) -> LatencyMs:
     """Frame latency percentiles of the whole ledger."""
     histogram = driver.ledger.total.latency
     return LatencyMs(

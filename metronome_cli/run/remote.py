@@ -13,7 +13,7 @@ from typing import cast
 from metronome_cli.config.profile import Profile
 from metronome_cli.control.aimd import AimdGains
 from metronome_cli.errors import UsageError
-from metronome_cli.load.driver import Driver
+from metronome_cli.load.drives import Drives
 from metronome_cli.load.paced import WirePopulation
 from metronome_cli.load.population import StreamSource
 from metronome_cli.report.model import Point, Report
@@ -141,7 +141,7 @@ class RemoteSearch(Search):
         finally:
             self._server.hang_up()
 
-    def _seat(self, driver: Driver, wanted: int) -> bool:
+    def _seat(self, driver: Drives, wanted: int) -> bool:
         """Let callers knock, and wait until each has a seat or has none."""
         room = super()._seat(driver, wanted)
         population = cast(WirePopulation, driver.population)

@@ -9,11 +9,9 @@ own metrics show a full pool.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from metronome_cli.engine.types import EndReason
 from metronome_cli.errors import Verdict
-from metronome_cli.load.driver import Driver
 from metronome_cli.load.paced import NOT_LOST, reasons_in_words
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
@@ -34,7 +32,7 @@ class RemotePointRun:
         self.plan = plan
         self.driver = lab.paced(plan.head)
         self.collapse: Collapse | None = None
-        self.watch = Watch(lab, cast(Driver, self.driver), plan.role, f"{plan.sessions} sessions")
+        self.watch = Watch(lab, self.driver, plan.role, f"{plan.sessions} sessions")
         self._window_s = max(WINDOW_S, 12 * lab.period_s)
         self._patience_s = max(2.0, 10 * lab.period_s)
         self._judged: list[Judgement] = []
@@ -171,7 +169,7 @@ class RemotePointRun:
             lost_beat=driver.lost_beat,
             empty_frames=total.empty_frames,
             duration_s=driver.clock.now(),
-            latency_ms=latency_of(cast(Driver, driver)),
+            latency_ms=latency_of(driver),
             occupancy_max=driver.occupancy_max if driver.population.target.seen else None,
             pool_full_t_s=driver.pool_full_s,
             ended_sessions={str(k): n for k, n in driver.population.ended.items() if k not in NOT_LOST},

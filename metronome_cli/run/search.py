@@ -14,7 +14,7 @@ from typing import Literal
 from metronome_cli.control.aimd import Aimd, AimdGains
 from metronome_cli.engine.types import SlotRefused
 from metronome_cli.errors import DeviceMemoryError
-from metronome_cli.load.driver import Driver
+from metronome_cli.load.drives import Drives
 from metronome_cli.report.model import Binding, Point, TimelinePoint
 from metronome_cli.report.thin import Timeline
 from metronome_cli.run.lab import Lab
@@ -145,7 +145,7 @@ class Search:
         """The tightest latency that an objective asks for; the deadline where none does."""
         return min((o.limit for o in self.lab.objectives if o.unit == "ms"), default=self.lab.deadline_ms)
 
-    def _seat(self, driver: Driver, wanted: int) -> bool:
+    def _seat(self, driver: Drives, wanted: int) -> bool:
         """Open sessions up to `wanted`, each at an age of its own; False when the engine has no more room."""
         population = driver.population
         while len(population) < wanted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from metronome_cli.load.driver import Driver
+from metronome_cli.load.drives import Drives
 from metronome_cli.measure.ledger import Tally
 from metronome_cli.report.model import TimelinePoint
 from metronome_cli.report.thin import Timeline
@@ -18,7 +18,7 @@ BOUNDS_MS = (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000,
 class Watch:
     """Follows one driver through one phase; closes windows and shows them."""
 
-    def __init__(self, lab: Lab, driver: Driver, phase: str, detail: str) -> None:
+    def __init__(self, lab: Lab, driver: Drives, phase: str, detail: str) -> None:
         self.lab = lab
         self.driver = driver
         self.windows = Timeline()
