@@ -46,7 +46,12 @@ class PlacedStream(SpeechStream):
 
     def place(self, k: int) -> int:
         """Which frame of the loop frame k is."""
-        return (self._start // self._samples + k) % (len(self._loop) // self._samples)
+        return (self._start // self._samples + k) % self.places
+
+    @property
+    def places(self) -> int:
+        """Frames of the loop."""
+        return len(self._loop) // self._samples
 
 
 class SpeechStreams:
@@ -59,7 +64,10 @@ class SpeechStreams:
         self._pieces = [library.clips[i].samples for i in order]
         self._seam = seam
         self._loop = join(self._pieces, seam)
-        self.clips = tuple(library.clips[i] for i in order)  # as they follow each other in the loop
+        ordered = [library.clips[i] for i in order]
+        self.sources = tuple(
+            (clip.name, clip.path) for clip in ordered
+        )  # as they follow each other in the loop
         self._turn = float(rng.random())
         self._period_s = period_s
         self._frame_samples = round(period_s * library.sample_rate)
@@ -102,15 +110,28 @@ class SharedStreams:
         longest = max(range(len(pieces)), key=lambda i: len(pieces[i]))
         pieces[longest] = pieces[longest][: len(pieces[longest]) - surplus]
         self._loop = join(pieces, source._seam)
+        self.sources = source.sources
         self._frames = frames
         self._samples = source._frame_samples
         self._turn = source._turn
         self._period_s = source._period_s
 
+    @property
+    def loop_samples(self) -> int:
+        """Length of the loop."""
+        return len(self._loop)
+
     def stream(self, index: int) -> PlacedStream:
         """Session `index`'s stream; the same for every call."""
-        place = int((self._turn + index * _SILVER) % 1.0 * self._frames)
-        return PlacedStream(self._loop, place * self._samples, self._samples)
+        return self.at(self.start(index))
+
+    def start(self, index: int) -> int:
+        """The sample of the loop at which session `index` begins."""
+        return int((self._turn + index * _SILVER) % 1.0 * self._frames) * self._samples
+
+    def at(self, start: int) -> PlacedStream:
+        """The stream that begins at that sample, a whole number of frames into the loop."""
+        return PlacedStream(self._loop, start, self._samples)
 
     def phase_s(self, index: int) -> float:
         """As `SpeechStreams.phase_s`."""

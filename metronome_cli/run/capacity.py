@@ -134,6 +134,8 @@ def run_capacity(
 class CapacityRun:
     """One run of one plan; what is known so far, and the report that it makes at any instant."""
 
+    _whole_frames = False  # whether speech is dealt out in whole frames
+
     def __init__(self, plan: CapacityPlan, observer: Observer, stop: Stop, build: Builder) -> None:
         self.kept_load = KeptLoad(plan, observer)
         plan = self.plan = self.kept_load.plan
@@ -157,8 +159,8 @@ class CapacityRun:
     def run(self) -> Report:
         plan = self.plan
         seed = self.kept_load.audio_seed
-        streams, self.audio = open_audio(plan.audio, plan.profile.frame, seed, self.observer)
-        self.kept_load.open(streams)
+        speech, self.audio = open_audio(plan.audio, plan.profile.frame, seed, self.observer)
+        streams = self.kept_load.open(speech, whole_frames=self._whole_frames)
         self._announce()
         try:
             with self.pulse:
@@ -244,7 +246,7 @@ class CapacityRun:
         arms = (GUARDED,) if plan.guard and not plan.compare else default_arms(plan.bounded_policy())
         offer = Offer(plan.offered or DEFAULT_OFFERED, plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S)
         if self.kept_load.recorded is not None:
-            lab, offer = recorded_offer(lab, self.kept_load.recorded)
+            offer = recorded_offer(lab, self.kept_load.recorded)
         run_arms(lab, arms, offer, plan.gains or ADMISSION_GAINS, into=self.arms)
 
     def _judge_one(self, lab: Lab, sessions: int) -> None:

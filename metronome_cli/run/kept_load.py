@@ -29,8 +29,10 @@ from metronome_cli.run.load_file import (
 from metronome_cli.run.observer import Observer
 
 if TYPE_CHECKING:
-    from metronome_cli.audio.streams import SpeechStreams
+    from metronome_cli.audio.streams import SharedStreams, SpeechStreams
     from metronome_cli.run.capacity import CapacityPlan
+
+    Loop = SpeechStreams | SharedStreams
 
 _HINTS = {
     "arm": "leave --compare-policies and --guard out, or record with one of them",
@@ -73,14 +75,24 @@ class KeptLoad:
         """What the order of the recordings is drawn from."""
         return self.plan.seed if self.recorded is None else self.recorded.head.seed
 
-    def open(self, streams: SpeechStreams) -> None:
-        """The audio is known: a load that does not fit it is refused. Raises UsageError."""
-        if self.recorded is None and self.plan.record is None:
-            return
+    def open(self, speech: SpeechStreams, *, whole_frames: bool) -> Loop:
+        """The audio is known: the loop of it that the run uses, `whole_frames` or the recorded one.
+
+        Raises UsageError for a recorded load that does not fit it.
+        """
+        if self.recorded is not None:
+            length = self.recorded.head.loop_samples
+            whole_frames = length != speech.loop_samples and length == speech.shared().loop_samples
+        loop = speech.shared() if whole_frames else speech
+        if self.recorded is not None or self.plan.record is not None:
+            self._compare(loop)
+        return loop
+
+    def _compare(self, loop: Loop) -> None:
         plan = self.plan
         head = load_head(
             plan.profile,
-            streams,
+            loop,
             batching=plan.batching,
             seed=self.audio_seed,
             session_length_s=plan.length_s,
@@ -98,7 +110,7 @@ class KeptLoad:
 
 
 def load_head(
-    profile: Profile, streams: SpeechStreams, *, batching: Batching, seed: int, session_length_s: float
+    profile: Profile, streams: Loop, *, batching: Batching, seed: int, session_length_s: float
 ) -> LoadHead:
     """What a file says of a load before its runs. Reads every audio file once. Raises UsageError."""
     return LoadHead(
@@ -113,7 +125,7 @@ def load_head(
         seed=seed,
         session_length_s=session_length_s,
         loop_samples=streams.loop_samples,
-        audio=[AudioSource(file=clip.name, sha256=_digest(clip.path)) for clip in streams.clips if clip.path],
+        audio=[AudioSource(file=name, sha256=_digest(path)) for name, path in streams.sources if path],
     )
 
 

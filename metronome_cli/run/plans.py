@@ -66,9 +66,7 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
 
 def remote_plan(settings: Settings) -> RemotePlan:
     """Which server `capacity` drives. Raises UsageError for what a server cannot be asked to do."""
-    for key in (
-        "compare_policies", "guard", "trials", "policy", "pool", "exhaustion", "weights", "record", "replay",
-    ):  # fmt: skip
+    for key in ("compare_policies", "guard", "trials", "policy", "pool", "exhaustion", "weights"):
         if settings.given(key):
             raise UsageError(
                 f"--{key.replace('_', '-')} is for the engine in this process",

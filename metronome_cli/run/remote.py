@@ -23,7 +23,9 @@ from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan
 from metronome_cli.run.remote_lab import RemoteLab, RemotePlan, at_rate
 from metronome_cli.run.remote_point import RemotePointRun
+from metronome_cli.run.remote_replay import give_to_server, refuse_for_server
 from metronome_cli.run.remote_wire import in_words
+from metronome_cli.run.replay import Replay
 from metronome_cli.run.search import LOOK_BAD, LOOK_STEPS, Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.targets.base import Target
@@ -50,6 +52,8 @@ def run_remote_capacity(
 class RemoteCapacityRun(CapacityRun):
     """One run of one plan against one server."""
 
+    _whole_frames = True
+
     def __init__(
         self, plan: CapacityPlan, remote: RemotePlan, found: Endpoint, observer: Observer, stop: Stop
     ) -> None:
@@ -58,6 +62,8 @@ class RemoteCapacityRun(CapacityRun):
         self._endpoint = found
         self._fetch = remote.fetch()
         self._lab_here: RemoteLab | None = None
+        if self.kept_load.recorded is not None:
+            refuse_for_server(self.kept_load.recorded)
 
     def _measure(self, streams: StreamSource) -> None:
         plan = self.plan
@@ -65,6 +71,11 @@ class RemoteCapacityRun(CapacityRun):
         self.weights = "unknown"
         lab = self._lab_here = self._remote_lab(streams)
         try:
+            if self.kept_load.recorded is not None:
+                self.replay = Replay(lab, self.kept_load.recorded, give_to_server)
+                self.points = self.replay.points
+                self.replay.run()
+                return
             if plan.sessions is not None:
                 whole = PointPlan(plan.sessions, "single", ages="start", length_s=plan.length_s)
                 RemotePointRun(lab, replace(whole, settle_early=False)).run(into=self.points)
@@ -108,6 +119,7 @@ class RemoteCapacityRun(CapacityRun):
             random_weights=False,
             began_s=self._began_s,
             pulse=self.pulse,
+            recorder=self.kept_load.recorder,
             endpoint=self._endpoint,
             fetch=self._fetch,
             metric=self._remote.metric,

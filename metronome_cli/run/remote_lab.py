@@ -138,14 +138,15 @@ class RemoteLab(Lab):
         return cast(Target, RemoteTarget(self.endpoint))
 
     def driver(self, seats: int, head: RunHead | None = None) -> Driver:
-        return cast(Driver, self.paced())  # the same shape, but for `step`
+        return cast(Driver, self.paced(head))  # the same shape, but for `step`
 
-    def paced(self) -> PacedDriver:
+    def paced(self, head: RunHead | None = None) -> PacedDriver:
         """Nobody on the line, a clock at 0, an empty ledger. Whoever was on the line before is hung up."""
         assert self.endpoint is not None
         self.hang_up()
         target = RemoteTarget(self.endpoint, self.fetch, self.metric, self.scrape_every_s)
-        population = WirePopulation(target, self.endpoint, shared(self.streams), self.profile, self.crew)
+        streams, note = shared(self.streams), self.note(head)
+        population = WirePopulation(target, self.endpoint, streams, self.profile, self.crew, note)
         driver = PacedDriver(population, self.ledger(), self.stop, self.pulse)
         self.drivers.append(driver)
         return driver

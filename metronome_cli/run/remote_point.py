@@ -49,7 +49,7 @@ class RemotePointRun:
         try:
             self._drive()
         finally:
-            self.lab.recorder.end(min(max(0.0, self.driver.clock.now() - self._spoke_s), self._lifetime_s))
+            self.lab.recorder.end(min(max(0.0, self.driver.clock.now() - self._spoke_s), self._most_s))
             self.driver.close()
         self._look_ahead()
         point = self._point()
@@ -109,6 +109,11 @@ class RemotePointRun:
     @property
     def _lifetime_s(self) -> float:
         return self.plan.length_s or self.lab.session_length_s
+
+    @property
+    def _most_s(self) -> float:
+        """How long they speak at the most."""
+        return self._lifetime_s
 
     @property
     def _lost(self) -> int:

@@ -6,12 +6,11 @@ is are those of today. A run ends early only when nobody is left, or a full pool
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from metronome_cli.errors import Verdict
 from metronome_cli.load.arrivals import Arrival
-from metronome_cli.load.recording import RecordedRun, RecordedStreams, RecordedTurns
+from metronome_cli.load.recording import LoopStreams, RecordedRun, RecordedStreams, RecordedTurns
 from metronome_cli.report.model import Point
 from metronome_cli.run.arms import Offer
 from metronome_cli.run.lab import Lab
@@ -19,31 +18,38 @@ from metronome_cli.run.load_file import LoadFile
 from metronome_cli.run.point import PointPlan, PointRun
 from metronome_cli.run.search import Found
 
+Give = Callable[[Lab, RecordedRun, list[Point]], object]  # one run, its point added to the list
 
-def lab_of(lab: Lab, run: RecordedRun) -> Lab:
-    """The same lab, with the run's callers: what they say, hear, and when in the period."""
+
+def take_over(lab: Lab, run: RecordedRun, loop: LoopStreams) -> None:
+    """From now on the lab's callers are the run's: what they hear, say, and when in the period."""
     callers, period_s = run.callers, lab.period_s
-    return replace(
-        lab,
-        streams=RecordedStreams(run, lab.loop),
-        turns=lambda index: RecordedTurns(callers[index], period_s),
-    )
+    lab.streams = RecordedStreams(run, loop)
+    lab.turns = lambda index: RecordedTurns(callers[index], period_s)
 
 
-def recorded_offer(lab: Lab, recorded: LoadFile) -> tuple[Lab, Offer]:
+def give_in_process(lab: Lab, run: RecordedRun, into: list[Point]) -> None:
+    """On an engine in this process. Raises EngineError."""
+    ReplayedPoint(lab, run).run(into=into)
+
+
+def recorded_offer(lab: Lab, recorded: LoadFile) -> Offer:
     """What arms are offered again: every recorded arm had the same callers, so one that had them all tells."""
     arms = [run for run in recorded.runs if run.head.kind == "arm"]
     run = max(arms, key=lambda run: len(run.callers))
     seconds = run.callers[-1].at_s + run.callers[-1].lifetime_s
-    return lab_of(lab, run), Offer(len(run.callers), len(run.callers) / max(seconds, lab.period_s), run)
+    take_over(lab, run, lab.loop)
+    return Offer(len(run.callers), len(run.callers) / max(seconds, lab.period_s), run)
 
 
 class Replay:
     """Every run of points in a file; `points` grows as it goes."""
 
-    def __init__(self, lab: Lab, recorded: LoadFile) -> None:
+    def __init__(self, lab: Lab, recorded: LoadFile, give: Give | None = None) -> None:
         self.points: list[Point] = []
         self._lab = lab
+        self._loop = lab.loop
+        self._give = give or give_in_process
         self._runs = [run for run in recorded.runs if run.head.kind == "point"]
 
     def run(self) -> None:
@@ -53,8 +59,9 @@ class Replay:
         for run in self._runs:
             if self._lab.stop():
                 return
-            share = done / whole, (done + run.end_s) / whole
-            ReplayedPoint(replace(lab_of(self._lab, run), progress=share), run).run(into=self.points)
+            self._lab.progress = done / whole, (done + run.end_s) / whole
+            take_over(self._lab, run, self._loop)
+            self._give(self._lab, run, self.points)
             done += run.end_s
 
     @property

@@ -1,0 +1,84 @@
+"""A load that was given to a server is given to another one, or to the engine in this process."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+
+from metronome_cli.errors import UsageError
+from metronome_cli.run.capacity import CapacityPlan, run_capacity
+from metronome_cli.run.load_file import read_load
+from metronome_cli.run.remote import run_remote_capacity
+from metronome_cli.run.remote_lab import RemotePlan
+from metronome_cli.targets.fake import FakeTarget
+from tests.run.builders import small_profile
+from tests.run.servers import QUICK, answer_all, web_server
+
+PROFILE = small_profile(frame={"period": "80ms", "sample_rate": 24000})
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("speech")
+    rng = np.random.default_rng(0)
+    soundfile.write(folder / "talk.wav", 0.1 * rng.standard_normal(24_000 * 25), 24_000)
+    return folder
+
+
+def over_the_network(speech, url, **plan):
+    plan = CapacityPlan(profile=PROFILE, audio=(speech,), **plan)
+    return run_remote_capacity(plan, RemotePlan(url, "moshi-server", limits=QUICK, environ={}))
+
+
+def in_process(speech, **plan):
+    plan = CapacityPlan(profile=PROFILE, audio=(speech,), clock="virtual", **plan)
+    return run_capacity(
+        plan, build=lambda *_: lambda profile, seats: FakeTarget(profile, seats, lambda n: 0.002)
+    )
+
+
+def body(path):
+    return path.read_bytes().split(b"\n", 1)[1]
+
+
+def test_a_server_gets_what_another_one_got(speech, tmp_path):
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    with web_server(answer_all) as url:
+        over_the_network(speech, url, sessions=2, session_length_s=2.0, record=first)
+    with web_server(answer_all) as url:
+        report = over_the_network(speech, url, replay=first, record=second)
+    assert [one.callers for one in read_load(first).runs] == [one.callers for one in read_load(second).runs]
+    assert report.capacity.session_length_s == 2.0
+    assert report.capacity.points[0].sessions == 2
+    assert report.capacity.points[0].frames > 10
+
+
+def test_the_engine_in_process_gets_what_a_server_got(speech, tmp_path):
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    with web_server(answer_all) as url:
+        over_the_network(speech, url, sessions=2, session_length_s=2.0, record=first)
+    report = in_process(speech, replay=first, record=second)
+    assert [one.callers for one in read_load(first).runs] == [one.callers for one in read_load(second).runs]
+    head, again = (json.loads(path.read_bytes().splitlines()[0]) for path in (first, second))
+    assert head["loop_samples"] == again["loop_samples"]
+    assert report.capacity.points[0].frames > 10
+
+
+def test_a_server_gets_what_the_engine_in_process_got(speech, tmp_path):
+    kept, again = tmp_path / "kept.jsonl", tmp_path / "again.jsonl"
+    in_process(speech, sessions=2, session_length_s=2.0, soak=True, record=kept)
+    with web_server(answer_all) as url:
+        over_the_network(speech, url, replay=kept, record=again)
+    assert [one.callers for one in read_load(kept).runs] == [one.callers for one in read_load(again).runs]
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [({}, "have lived before"), ({"soak": True, "batching": "tick"}, "fall on the beat together")],
+)
+def test_callers_that_a_server_cannot_have_are_refused(speech, tmp_path, plan, said):
+    kept = tmp_path / "kept.jsonl"
+    in_process(speech, sessions=2, session_length_s=30.0, record=kept, **plan)
+    with web_server(answer_all) as url, pytest.raises(UsageError, match=said):
+        over_the_network(speech, url, replay=kept)
