@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator
 
 from metronome_cli.report.model import Report
 from metronome_cli.report.svg import POINTS_PER_INCH, STAND_IN, draw
@@ -15,6 +15,7 @@ from metronome_cli.report.words import ms
 
 WIDE, NARROW = 720.0, 345.0  # pixels; text in a drawing shrinks with it, so a phone gets one of its own
 WINDOWS = 360  # a longer timeline is thinned to about this many
+_WHOLE = (1, 2, 5, 10, 15, 30, 60)
 Paint = Callable[[Sequence[Axes]], None]
 
 
@@ -57,6 +58,7 @@ def latency_axis(panel: Axes, latencies: Iterable[float | None], deadline_ms: fl
     worst = max((value for value in latencies if value is not None), default=0.0)
     if deadline_ms is not None and worst > 4 * deadline_ms:
         panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: ms(value)))
         panel.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
     else:
@@ -81,11 +83,20 @@ def share_axis(panel: Axes) -> None:
 def time_axis(panel: Axes, end_s: float) -> None:
     factor, unit = (1.0, "s") if end_s <= 180 else (60.0, "min") if end_s <= 10800 else (3600.0, "h")
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
-    panel.xaxis.set_major_locator(
-        MaxNLocator(nbins=8, steps=[1, 2, 3, 6, 10] if factor > 1 else [1, 2, 5, 10])
-    )
+    panel.xaxis.set_major_locator(MultipleLocator(tick_s(end_s, factor)))
     panel.set_xlabel(f"time on the run's clock, {unit}")
     panel.set_xlim(left=0)
+
+
+def tick_s(end_s: float, factor: float) -> float:
+    """Seconds between marks: whole units of `factor` seconds or round parts of one, at most eight marks."""
+    least = end_s / factor / 8
+    if least <= 0:
+        return factor
+    ten = 10.0 ** math.floor(math.log10(least))
+    whole = factor > 1 and 1 <= least <= _WHOLE[-1]
+    steps = _WHOLE if whole else tuple(ten * step for step in (1, 2, 5, 10))
+    return factor * next((step for step in steps if step >= least * (1 - 1e-9)), steps[-1])
 
 
 def or_nan(value: float | None) -> float:

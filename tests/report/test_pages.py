@@ -12,7 +12,7 @@ from metronome_cli.report.facts import RANDOM_WEIGHTS, VIRTUAL_CLOCK, flat, note
 from metronome_cli.report.model import Arm, AudioFile, AudioRefusal, AudioReport
 from metronome_cli.report.plot_capacity import best_points
 from metronome_cli.report.plots import plots
-from metronome_cli.report.plotting import deadline_of
+from metronome_cli.report.plotting import deadline_of, tick_s
 from metronome_cli.report.svg import ROLES
 from metronome_cli.report.table import Column, Table
 from metronome_cli.report.text import fill, render_table, render_text
@@ -185,6 +185,14 @@ def test_the_curve_takes_the_best_measurement_of_each_number():
     given_report = capacity_report()
     given_report.capacity.points.append(point(24, "pass", "screen", steps=10))
     assert [p.steps for p in best_points(given_report) if p.sessions == 24] == [1200]
+
+
+@given(end_s=st.floats(1e-3, 1e6))
+def test_marks_of_time_are_few_and_read_well(end_s):
+    factor = 1.0 if end_s <= 180 else 60.0 if end_s <= 10_800 else 3600.0
+    step = tick_s(end_s, factor) / factor
+    assert 0.5 < end_s / factor / step <= 8.001
+    assert len(f"{step:g}".replace(".", "").strip("0")) <= 2
 
 
 def test_the_deadline_is_the_period_unless_given():
