@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import logging.config
 
 import pytest
 
@@ -18,6 +17,7 @@ from metronome_cli.targets.vllm.arguments import (
     read_arguments,
     window_overrides,
 )
+from metronome_cli.targets.vllm.engine import prepare
 from metronome_cli.targets.vllm.fake import FakeStreams
 from metronome_cli.targets.vllm.gauge import Gauge
 from metronome_cli.targets.vllm.log import EngineLog
@@ -219,17 +219,34 @@ def test_an_empty_log_leaves_the_errors_own_words(log):
     assert log.reason(RuntimeError()) == "RuntimeError"
 
 
-def test_its_configuration_is_pythons_logging(log):
-    settings = json.loads(log.configuration.read_text())
-    logging.config.dictConfig(settings)
-    logger = logging.getLogger("vllm.engine")
-    try:
-        logger.error("heard")
-        assert log.file.read_text() == "heard\n"
-    finally:
-        for handler in list(logging.getLogger("vllm").handlers):
-            handler.close()
-            logging.getLogger("vllm").removeHandler(handler)
+@pytest.fixture
+def logger():
+    """vLLM's, whatever was done to it taken back."""
+    yield logging.getLogger("vllm.engine")
+    root = logging.getLogger("vllm")
+    for handler in list(root.handlers):
+        handler.close()
+        root.removeHandler(handler)
+
+
+def test_vllms_words_go_to_the_file_of_the_run(log, logger):
+    assert json.loads(log.configuration.read_text())["loggers"]["vllm"]["propagate"] is False
+    environ = {}
+    prepare(log, environ)
+    logger.error("heard")
+    assert log.file.read_text() == "heard\n"
+    following = EngineLog()
+    prepare(following, environ)
+    logger.error("heard again")
+    assert following.file.read_text() == "heard again\n"
+    assert environ["VLLM_LOGGING_CONFIG_PATH"] == str(following.configuration)
+    following.close()
+
+
+def test_who_has_said_where_the_log_goes_is_obeyed(log, logger):
+    environ = {"VLLM_LOGGING_CONFIG_PATH": "/my/logging.json"}
+    prepare(log, environ)
+    assert environ["VLLM_LOGGING_CONFIG_PATH"] == "/my/logging.json"
 
 
 def test_a_log_that_is_kept_stays(tmp_path):

@@ -17,6 +17,8 @@ from metronome_cli.errors import DeviceMemoryError, EngineError
 from metronome_cli.targets.vllm.gauge import Gauge
 from metronome_cli.targets.vllm.log import EngineLog
 
+LOG_CONFIGURATION = "VLLM_LOGGING_CONFIG_PATH"
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -210,8 +212,10 @@ def block_multiple() -> int:
 
 
 def prepare(log: EngineLog, environ: Any = os.environ) -> None:
-    """Before vLLM is first imported: its log to our file, and no word of this run to anybody."""
-    environ.setdefault("VLLM_LOGGING_CONFIG_PATH", str(log.configuration))
+    """Before an engine is made: vLLM's log to our file, unless the user has said where; nothing is fetched or told."""
+    if not environ.get(LOG_CONFIGURATION) or EngineLog.is_ours(environ[LOG_CONFIGURATION]):
+        environ[LOG_CONFIGURATION] = str(log.configuration)
+        log.take_over()
     environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     environ.setdefault("TQDM_DISABLE", "1")
     environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched here

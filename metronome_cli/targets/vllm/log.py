@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging.config
 import re
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
+_PREFIX = "metronome-vllm-"
 _EXCEPTION = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b(?:: (?P<what>.+))?$")
 _DEATH = re.compile(r"\b(died|killed|out of memory)\b", re.IGNORECASE)
 _MOST = 300  # characters of a reason
@@ -18,12 +21,21 @@ class EngineLog:
     """A file that vLLM's processes append to. `close` removes it unless it is to be kept."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="metronome-vllm-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self.file = self._folder / "vllm.log"
         self.configuration = self._folder / "logging.json"
         self.file.touch()
         self.configuration.write_text(json.dumps(_configuration(self.file)))
         self._from = 0
+
+    @staticmethod
+    def is_ours(configuration: str) -> bool:
+        """Whether that file was made here, by a run before this one."""
+        return Path(configuration).parent.name.startswith(_PREFIX)
+
+    def take_over(self) -> None:
+        """In this process, which may have read another configuration before; its children read this one."""
+        logging.config.dictConfig(_configuration(self.file))
 
     def mark(self) -> None:
         """A new engine begins: what stands there so far was another's."""
@@ -56,7 +68,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST else text[: _MOST - 3] + "..."
 
 
-def _configuration(file: Path) -> dict[str, object]:
+def _configuration(file: Path) -> dict[str, Any]:
     """Python's logging, for vLLM's processes."""
     return {
         "version": 1,
