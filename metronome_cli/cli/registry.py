@@ -10,7 +10,6 @@ from typing import Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from metronome_cli.config.validation import unknown_hint
 from metronome_cli.errors import ExitCode, UsageError
 
 # Boxes of help need some width; below it, plain text cuts nothing short.
@@ -127,6 +126,8 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS:
+            from metronome_cli.config.validation import unknown_hint
+
             raise UsageError(f"unknown command {args[0]!r}", hint=unknown_hint(args[0], COMMANDS))
         return super().resolve_command(ctx, args)
 
