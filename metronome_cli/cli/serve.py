@@ -84,27 +84,29 @@ def serve(
             "device": device, "weights": weights, "sessions": sessions,
         }
     )  # fmt: skip
-    from metronome_cli.run.serve import DEFAULT_SEATS, ServePlan, run_serve
-    from metronome_cli.run.stop import Stop
     from metronome_cli.ui.working import working
 
-    plan = ServePlan(
-        profile=settings.profile,
-        protocol=protocol,
-        host=host,
-        port=port,
-        seats=settings["sessions"] or DEFAULT_SEATS,
-        for_s=None if for_ is None else parse_duration(for_),
-        when_full="queue" if when_full == "queue" else "refuse",
-        device=settings["device"],
-        weights=None if settings["weights"] == "random" else Path(settings["weights"]),
-        seed=settings["seed"],
-    )
-    with Stop().on_signals() as stop, ExitStack() as loading:
-        loading.enter_context(working("loading the model"))
+    with ExitStack() as loading:
+        loading.enter_context(working("loading the model"))  # and the libraries that it needs
 
         def announce(where: str) -> None:
             loading.close()
             typer.echo(f"{protocol} at {where}", err=True)
 
-        run_serve(plan, stop, announce)
+        from metronome_cli.run.serve import DEFAULT_SEATS, ServePlan, run_serve
+        from metronome_cli.run.stop import Stop
+
+        plan = ServePlan(
+            profile=settings.profile,
+            protocol=protocol,
+            host=host,
+            port=port,
+            seats=settings["sessions"] or DEFAULT_SEATS,
+            for_s=None if for_ is None else parse_duration(for_),
+            when_full="queue" if when_full == "queue" else "refuse",
+            device=settings["device"],
+            weights=None if settings["weights"] == "random" else Path(settings["weights"]),
+            seed=settings["seed"],
+        )
+        with Stop().on_signals() as stop:
+            run_serve(plan, stop, announce)
