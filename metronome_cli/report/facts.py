@@ -35,6 +35,9 @@ def _conditions(report: Report) -> Iterator[str]:
         yield RANDOM_WEIGHTS
     if report.clock == "virtual":
         yield VIRTUAL_CLOCK
+    replayed = report.settings.get("replay")
+    if isinstance(replayed, dict):
+        yield f"The load was a recorded one, from {str(replayed.get('value'))[:200]}."
     if report.generator.healthy is False:
         yield f"{_late(report)}: latency is not the engine's alone there."
     each = max((part.windows_each for part in _measured(report)), default=1)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.settings import resolve
 from metronome_cli.errors import EngineError, UsageError
+from metronome_cli.report.facts import notes
 from metronome_cli.run.capacity import CapacityPlan, build_in_process, run_capacity
 from metronome_cli.run.load_file import read_load
 from metronome_cli.run.plans import capacity_plan
@@ -304,3 +305,12 @@ def test_arms_and_points_are_not_taken_for_each_other(speech, tmp_path):
         run(speech, guard=True, replay=points)
     with pytest.raises(UsageError, match="let in by a controller"):
         run(speech, replay=arms)
+
+
+def test_a_report_says_that_its_load_was_a_recorded_one(speech, tmp_path):
+    kept = tmp_path / "load.jsonl"
+    given_, _, _ = run(speech, sessions=2, soak=True, record=kept)
+    resolved = resolve({"replay": str(kept)}, {})
+    report, _, _ = run(speech, replay=kept, settings=resolved.as_dict())
+    assert f"The load was a recorded one, from {kept}." in notes(report)
+    assert not any("recorded one" in note for note in notes(given_))
