@@ -88,6 +88,7 @@ class RemotePointRun:
         if not self._lost:
             fresh = self.lab.ledger()
             fresh.still_s = driver.ledger.still_s  # whose backlog is still being worked off
+            fresh.last_output_s = driver.ledger.last_output_s  # none may follow
             driver.ledger = fresh
 
     def _over(self) -> bool:

@@ -20,6 +20,8 @@ from metronome_cli.errors import UsageError
 from metronome_cli.forecast.prometheus import parse
 from metronome_cli.forecast.servers import read
 from metronome_cli.load.loop_thread import LoopThread
+from metronome_cli.report.html import render_html
+from metronome_cli.report.text import render_text
 from metronome_cli.run.capacity import CapacityPlan
 from metronome_cli.run.metrics_page import fetch
 from metronome_cli.run.point import PointPlan
@@ -198,6 +200,10 @@ def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
     assert "Binds: memory" in report.answer
     assert "foretold" in report.answer
     assert any(window.occupancy for window in point.timeline)
+    for view in (render_text(report, 120), render_html(report)):
+        assert "Over the network" in view
+        assert "pool full, as seen" in view
+        assert "every session fell silent" in view
 
 
 def test_a_bounded_cache_is_not_foretold_to_fill():

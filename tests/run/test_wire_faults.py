@@ -1,9 +1,12 @@
 """A server may do anything: every session ends with a named reason, the point is whole, nothing is left behind."""
 
 import asyncio
+import contextlib
+import os
 import socket as sockets
 import threading
 import time
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -29,6 +32,19 @@ from .servers import (
 SESSIONS = 3
 
 
+def sockets_to(url):
+    """Of this process to that server, where that can be seen."""
+    port = f":{urllib.parse.urlsplit(url).port:04X}"
+    mine = set()
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with contextlib.suppress(OSError):
+            mine.add(os.readlink(f"/proc/self/fd/{name}"))
+    with contextlib.suppress(OSError), open("/proc/self/net/tcp") as table:
+        rows = [line.split() for line in table][1:]
+        return [row for row in rows if row[2].endswith(port) and f"socket:[{row[9]}]" in mine]
+    return []
+
+
 def measured(lab, sessions=SESSIONS, settle_early=False, during=lambda run: None):
     """A point, after checking that it is whole and that nobody is left."""
     before = {thread for thread in threading.enumerate() if thread.name != "Thread-1"}
@@ -44,6 +60,7 @@ def measured(lab, sessions=SESSIONS, settle_early=False, during=lambda run: None
     assert [share.loop.busy for share in run.driver.population.shares] == [0]
     left = [t for t in threading.enumerate() if t not in before and t.name in ("sockets", "scrape")]
     assert left == []
+    assert sockets_to(lab.endpoint.url) == []
     assert sum(run.wire().ended.values()) == sessions
     return run, point
 
@@ -286,13 +303,17 @@ def test_dies_by_sigkill_and_comes_back():
 
 
 def test_a_stop_hangs_everybody_up():
+    seen = []
+
     def stop(run):
-        threading.Event().wait(1.5)
+        after_steps(run, 5)
+        seen.extend(sockets_to(run.lab.endpoint.url))
         run.lab.stop.signum = 2
 
     with web_server(answer_all) as url:
         _, point = measured(remote_lab(url, length_s=60.0), during=stop)
     assert (point.ended_by, point.ended_sessions) == ("interrupted", {})
+    assert len(seen) == (SESSIONS if os.path.exists("/proc/self/net/tcp") else 0)
 
 
 async def answer_some(socket, frames=8):
