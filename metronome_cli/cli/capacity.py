@@ -79,9 +79,8 @@ def capacity(
     ui: options.Ui = None,
 ) -> None:
     """How many live sessions hold every objective, for how long, and what binds."""
-    from metronome_cli.cli.conduct import conduct
+    from metronome_cli.cli.conduct import conduct, profile_of_model
     from metronome_cli.config.settings import resolve
-    from metronome_cli.run.plans import profile_of_model
 
     settings = resolve(
         {
