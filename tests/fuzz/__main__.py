@@ -24,7 +24,7 @@ BATCH = 2000  # inputs a hypothesis run: it remembers what it tried
 
 
 class TooLongError(Exception):
-    """An input that took more than ten seconds."""
+    """An input that took more than ten seconds of processor time."""
 
 
 class StoppedError(BaseException):
@@ -42,13 +42,13 @@ class Tried:
 
     def check(self, value):
         self.inputs += 1
-        began_s = time.perf_counter()
-        signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+        began_s = time.process_time()  # a busy machine is no slow check
+        signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
         try:
             self.target.check(value)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            self.longest_s = max(self.longest_s, time.perf_counter() - began_s)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            self.longest_s = max(self.longest_s, time.process_time() - began_s)
 
     def run(self, inputs, number):
         """Until so many inputs were tried, or one broke something."""
@@ -97,7 +97,7 @@ def main():
     parser.add_argument("--part", default="0/1")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    signal.signal(signal.SIGALRM, too_long)
+    signal.signal(signal.SIGPROF, too_long)
     signal.signal(signal.SIGTERM, stop)
     faulthandler.enable()
     chosen = [target for target in targets() if args.only in target.name]
