@@ -7,6 +7,8 @@ import pytest
 import soundfile
 
 from metronome_cli.errors import UsageError
+from metronome_cli.load.paced import WirePopulation
+from metronome_cli.run import remote_lab
 from metronome_cli.run.capacity import CapacityPlan, run_capacity
 from metronome_cli.run.load_file import read_load
 from metronome_cli.run.remote import run_remote_capacity
@@ -82,3 +84,29 @@ def test_callers_that_a_server_cannot_have_are_refused(speech, tmp_path, plan, s
     in_process(speech, sessions=2, session_length_s=30.0, record=kept, **plan)
     with web_server(answer_all) as url, pytest.raises(UsageError, match=said):
         over_the_network(speech, url, replay=kept)
+
+
+def test_each_run_of_a_file_has_its_own_callers_on_the_line(speech, tmp_path, monkeypatch):
+    one, two, both = (tmp_path / name for name in ("one.jsonl", "two.jsonl", "both.jsonl"))
+    in_process(speech, sessions=1, session_length_s=1.5, soak=True, record=one)
+    in_process(speech, sessions=2, session_length_s=1.5, soak=True, record=two)
+    lines = [json.loads(line) for line in two.read_bytes().splitlines()[1:]]
+    for line in lines:
+        line.update({key: 1 for key in ("run", "end") if key in line})
+        if "caller" in line:
+            line["start"] = 24_000 * (1 + line["caller"])
+    both.write_bytes(one.read_bytes() + b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    dealt = []
+
+    def population(target, endpoint, streams, *rest, **more):
+        dealt.append(streams)
+        return WirePopulation(target, endpoint, streams, *rest, **more)
+
+    monkeypatch.setattr(remote_lab, "WirePopulation", population)
+    with web_server(answer_all) as url:
+        report = over_the_network(speech, url, replay=both)
+    assert [point.sessions for point in report.capacity.points] == [1, 2]
+    runs = read_load(both).runs
+    assert [
+        [streams.start(i) for i in range(len(run.callers))] for streams, run in zip(dealt, runs, strict=True)
+    ] == [[caller.start for caller in run.callers] for run in runs]
