@@ -22,7 +22,7 @@ PYTHON = ROOT / ".peers" / "vllm" / "bin" / "python"
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no environment of the peer: .ci/peers.sh vllm")
 
 SESSIONS, PER_FRAME, PERIOD_S, BLOCK = 4, 16, 0.08, 32
-PATIENCE_S = 240
+PATIENCE_S = 400
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def profile(folder: Path, *, blocks: int, policy: str = "unbounded", context: in
 name: duplex
 title: a small decoder, 12 tokens in and 4 out
 adapter: decoder
-frame: {{period: 80ms, sample_rate: 16000}}
+frame: {{period: 80ms, sample_rate: 16000, backlog_limit: 500}}
 tokens: {{into: 12, out: {{listening: 4, speaking: 4}}}}
 shape: {{layers: 2, heads: 4, kv_heads: 2, head_dim: 32, hidden: 64, mlp: 128, vocab: 512, dtype: float32,
   context: {context}}}
@@ -122,7 +122,9 @@ def test_under_a_window_it_does_not_come(model: Path, tmp_path: Path) -> None:
     plateau = [window["occupancy"] for window in point["timeline"] if window["t_s"] > 5]
     assert max(plateau) <= SESSIONS * 10 / 250
     assert max(plateau) - min(plateau) < 0.02
-    assert report["engine"]["window"].startswith("kept: ")
+    assert report["engine"]["window"] in {
+        f"kept: {blocks} blocks held after 704 positions" for blocks in (8, 9, 10)
+    }
 
 
 def test_a_session_that_fills_the_context_takes_the_engine_with_it(model: Path, tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_a_killed_worker_ends_the_run_with_the_reason_and_the_report(
     report = json.loads(running.communicate(timeout=120)[0])
     point = report["capacity"]["points"][0]
     assert (running.returncode, report["status"], point["ended_by"]) == (1, "failed", "engine")
-    assert "vLLM's engine died: " in report["error"]
+    assert report["error"].startswith("vLLM's engine died: Worker proc VllmWorker-0 died unexpectedly")
     assert point["reason"] == report["error"]
     assert point["frames"] > 0
     assert descendants(running.pid) == []

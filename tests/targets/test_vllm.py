@@ -209,9 +209,11 @@ def test_the_first_exception_is_the_reason(log):
     assert log.reason(RuntimeError("see above")) == "no room in here"
 
 
-def test_a_death_without_an_exception_is_found(log):
-    write(log, "Engine core proc EngineCore died unexpectedly, shutting down client.")
-    assert "died unexpectedly" in log.reason(RuntimeError("see above"))
+def test_a_death_comes_before_what_follows_from_it(log):
+    write(log, "Worker proc VllmWorker-0 died unexpectedly (exit code: -9).\nRuntimeError: cancelled")
+    assert (
+        log.reason(RuntimeError("see above")) == "Worker proc VllmWorker-0 died unexpectedly (exit code: -9)."
+    )
 
 
 def test_an_empty_log_leaves_the_errors_own_words(log):

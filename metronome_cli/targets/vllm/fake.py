@@ -82,6 +82,7 @@ class FakeStreams:
                     yield Heard([(positions + place) % self.vocab], place == chunk.out - 1)
         finally:
             del self._held[name]
+            self._state(0)
 
     async def _room(self, name: str, positions: int) -> None:
         need = self._need(positions)

@@ -12,7 +12,7 @@ from typing import Any
 
 _PREFIX = "metronome-vllm-"
 _EXCEPTION = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b(?:: (?P<what>.+))?$")
-_DEATH = re.compile(r"\b(died|killed|out of memory)\b", re.IGNORECASE)
+_DEATH = re.compile(r"\b(died unexpectedly|was killed|out of memory)\b", re.IGNORECASE)
 _MOST = 300  # characters of a reason
 _TAIL_BYTES = 1 << 20
 
@@ -42,12 +42,10 @@ class EngineLog:
         self._from = self.file.stat().st_size
 
     def reason(self, error: BaseException) -> str:
-        """The first exception in the log since the mark, else the first death, else what the error itself says."""
-        lines = self._lines()
-        for line in lines:
+        """The first exception or death in the log since the mark, else what the error itself says."""
+        for line in self._lines():
             if found := _EXCEPTION.match(line):
                 return _short(found["what"] or line)
-        for line in lines:
             if _DEATH.search(line):
                 return _short(line)
         return _short(str(error) or type(error).__name__)

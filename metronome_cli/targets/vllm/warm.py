@@ -6,6 +6,7 @@ that holds all of them keeps the cache whole, whatever the configuration of the 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from metronome_cli.targets.vllm.engine import Chunk, Streams
 from metronome_cli.targets.vllm.target import frame_positions, window_blocks
 
 FRAMES = 4
+_STATED_S = 0.1  # a scheduler's statement follows the answer
 _SPARE_BLOCKS = 4
 
 
@@ -31,23 +33,29 @@ async def warm(engine: Streams, profile: Profile) -> Warmth:
     """Feed one session and let it go. Raises EngineError."""
     frame = frame_positions(profile)
     first = max(1, first_positions(profile, engine.context, engine.gauge.pool()))
-    chunks = [first, *([frame] * FRAMES)]
+    counts = [first, *([frame] * FRAMES)]
+    answered = asyncio.Semaphore(1)
 
     async def feed() -> AsyncGenerator[Chunk, None]:
-        for count in chunks:
+        for count in counts:
+            await answered.acquire()
             yield Chunk([(7 * place) % engine.vocab for place in range(count)], 1)
+        await asyncio.Event().wait()  # the request stays open, or its blocks would be free
 
     talk = engine.talk("warm-up", feed())
-    answered = 0
+    left = len(counts)
     try:
         async for heard in talk:
-            answered += heard.done
-            if answered == len(chunks):
+            left -= heard.done
+            if not left:
                 break
-    finally:
+            if heard.done:
+                answered.release()
+        await asyncio.sleep(_STATED_S)
         held = engine.gauge.pool().used_blocks
+    finally:
         await talk.aclose()
-    return Warmth(sum(chunks), held)
+    return Warmth(sum(counts), held)
 
 
 def first_positions(profile: Profile, context: int, pool: PoolState) -> int:
@@ -69,6 +77,8 @@ def check_window(profile: Profile, seen: Warmth) -> str | None:
     assert profile.pool is not None
     if seen.positions <= most * profile.pool.block_tokens:
         return f"not checked: the context or the pool has no room for twice {profile.policy_spec.window}"
+    if seen.blocks == 0:
+        return "not checked: the engine states no occupancy"
     if seen.blocks > most:
         raise UsageError(
             f"vLLM keeps this model's cache whole, whatever its sliding_window says: {seen.blocks} blocks held after "
