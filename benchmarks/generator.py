@@ -40,7 +40,8 @@ from metronome_cli.audio.library import load_library, sample_paths
 from metronome_cli.audio.streams import SpeechStreams
 from metronome_cli.config.loading import load_profile
 from metronome_cli.load.far_share import FarShare
-from metronome_cli.load.paced import PacedDriver, WirePopulation, here
+from metronome_cli.load.opus_loop import encode_loop
+from metronome_cli.load.paced import PacedDriver, WirePopulation, beat_of, here
 from metronome_cli.load.processes import ProcessPost
 from metronome_cli.load.share import Order, ShareLike
 from metronome_cli.measure.histogram import LogHistogram
@@ -115,7 +116,12 @@ class Generator:
         self.profile = at_rate(load_profile("smoke"), found.traits.sample_rate)
         library = load_library(sample_paths(), self.profile.frame.sample_rate)
         streams = SpeechStreams(library, self.profile.frame.period_s, seed=1).shared()
-        self.population = WirePopulation(RemoteTarget(found), found, streams, self.profile, self.crew)
+        beat = beat_of(self.profile)
+        opus = found.codec().wrap is not None
+        loop = encode_loop(streams, library.sample_rate, beat.period_s, beat.pieces) if opus else None
+        self.population = WirePopulation(
+            RemoteTarget(found), found, streams, self.profile, self.crew, loop=loop
+        )
         self.driver = PacedDriver(self.population, Ledger(self.profile.frame.deadline_s * 1e3))
 
     def crew(self, order: Order) -> Sequence[ShareLike]:

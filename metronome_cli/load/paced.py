@@ -23,6 +23,7 @@ from metronome_cli.engine.types import EndReason, SlotRefused
 from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.clock import RealClock
 from metronome_cli.load.news import Ended, Lagged, News, Paced, Returned, Seated
+from metronome_cli.load.opus_loop import OpusLoop
 from metronome_cli.load.population import Note, StreamSource
 from metronome_cli.load.share import Order, Share, ShareLike
 from metronome_cli.load.wire import Beat
@@ -82,6 +83,7 @@ class WirePopulation:
         profile: Profile,
         crew: Crew = here,
         note: Note | None = None,
+        loop: OpusLoop | None = None,
     ) -> None:
         self.target = target
         self._note = note
@@ -90,7 +92,7 @@ class WirePopulation:
         self.refused = 0
         self.seated: set[int] = set()
         self.clock = RealClock()
-        self.shares = crew(Order(endpoint, streams, beat_of(profile), self.clock.zero_s))
+        self.shares = crew(Order(endpoint, streams, beat_of(profile), self.clock.zero_s, loop))
         self._open: dict[int, ShareLike] = {}  # in order of opening
         self._next_index = 0
 

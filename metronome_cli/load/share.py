@@ -17,6 +17,7 @@ from typing import Protocol
 
 from metronome_cli.load.loop_thread import LoopThread
 from metronome_cli.load.news import News
+from metronome_cli.load.opus_loop import OpusLoop
 from metronome_cli.load.population import StreamSource
 from metronome_cli.load.wheel import Wheel
 from metronome_cli.load.wire import Beat, Hall, WireSession
@@ -25,12 +26,15 @@ from metronome_cli.targets.endpoint import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a share needs to know. `zero_s`: time 0 of the run on this process's `time.perf_counter`."""
+    """What a share needs to know. `zero_s`: time 0 of the run on this process's `time.perf_counter`. `loop`: the
+    recording in Opus, where the protocol carries it.
+    """
 
     endpoint: Endpoint
     streams: StreamSource
     beat: Beat
     zero_s: float
+    loop: OpusLoop | None = None
 
     def now(self) -> float:
         """The run's clock."""
@@ -82,7 +86,9 @@ class Share:
         self.inbox: deque[News] = deque()
         self._streams = order.streams
         self._now = order.now
-        self._hall = Hall(order.endpoint, order.beat, order.now, self.inbox.append, Wheel(order.now))
+        self._hall = Hall(
+            order.endpoint, order.beat, order.now, self.inbox.append, Wheel(order.now), loop=order.loop
+        )
         self._sessions: dict[int, WireSession] = {}
         self._cancel: dict[int, Callable[[], None]] = {}
         self._began: tuple[float, float] | None = None  # wall, processor

@@ -8,12 +8,15 @@ session encodes for itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from metronome_cli.engine.types import Audio
 from metronome_cli.load.line import framed
 from metronome_cli.load.session import Stream
 from metronome_cli.targets.protocols.base import ClientCodec
+
+if TYPE_CHECKING:
+    from metronome_cli.load.opus_loop import OpusLoop
 
 MOST_BYTES = 256 << 20
 
@@ -24,6 +27,13 @@ class Placed(Protocol):
 
     def place(self, k: int) -> int:
         """Where frame k lies: frames at the same place are the same audio, for all streams of the source."""
+
+    @property
+    def places(self) -> int:
+        """How many there are; after the last one comes the first."""
+
+    def frame(self, k: int) -> Audio:
+        """As any stream's."""
 
 
 class Shelf:
@@ -45,17 +55,27 @@ class Shelf:
 
 
 class Talk:
-    """One session's audio as bytes for the wire: `pieces` messages a frame."""
+    """One session's audio as bytes for the wire: `pieces` messages a frame. `loop`: the recording in Opus, ready."""
 
-    def __init__(self, stream: Stream, codec: ClientCodec, pieces: int, shelf: Shelf) -> None:
+    def __init__(
+        self, stream: Stream, codec: ClientCodec, pieces: int, shelf: Shelf, loop: OpusLoop | None = None
+    ) -> None:
         self._stream = stream
         self._codec = codec
         self._pieces = pieces
         self._shelf = shelf
+        self._wrap = None
+        if loop is not None and codec.wrap is not None and isinstance(stream, Placed):
+            self._wrap = codec.wrap(loop.headers)
+            self._loop, self._loop_place = loop, stream.place
         self._place = stream.place if isinstance(stream, Placed) and codec.encode is not None else None
 
     def piece(self, frame: int, piece: int) -> bytes:
         """Piece 0..pieces-1 of a frame; each is asked for once, in order. Empty where an encoder waits for more."""
+        if self._wrap is not None:
+            packets = self._loop.frames[self._loop_place(frame)]
+            each = len(packets) // self._pieces
+            return framed(self._wrap(packets[each * piece : each * (piece + 1)]))
         if self._place is None:
             return framed(self._codec.audio(self._samples(frame, piece)))
         ready = self._shelf.get((self._place(frame), piece), lambda: self._encoded(frame, piece))

@@ -33,6 +33,7 @@ from metronome_cli.engine.types import EndReason
 from metronome_cli.load.answers import Answers
 from metronome_cli.load.line import Line, framed, leave
 from metronome_cli.load.news import Ended, Lagged, News, Paced, Returned, Seated
+from metronome_cli.load.opus_loop import OpusLoop
 from metronome_cli.load.session import Stream
 from metronome_cli.load.shelf import Shelf, Talk
 from metronome_cli.load.wheel import Wheel
@@ -71,6 +72,7 @@ class Hall:
     wheel: Wheel
     open: asyncio.Event = field(default_factory=asyncio.Event)
     shelf: Shelf = field(default_factory=Shelf)
+    loop: OpusLoop | None = None
 
 
 class OverError(Exception):
@@ -94,7 +96,7 @@ class WireSession:
         self._tell = hall.tell
         self._limits = hall.endpoint.limits
         self._codec = hall.endpoint.codec()
-        self._talk = Talk(stream, self._codec, hall.beat.pieces, hall.shelf)
+        self._talk = Talk(stream, self._codec, hall.beat.pieces, hall.shelf, hall.loop)
         self._stream = stream
         self._phase_s = phase_s
         self._piece_s = hall.beat.period_s / hall.beat.pieces
@@ -197,7 +199,7 @@ class WireSession:
         self._heard_s += self.answers.heard_s
         self.answers = Answers(self.index, hall.endpoint.traits, hall.beat.period_s, hall.beat.give_up_s)
         self._codec = hall.endpoint.codec()
-        self._talk = Talk(self._stream, self._codec, hall.beat.pieces, hall.shelf)
+        self._talk = Talk(self._stream, self._codec, hall.beat.pieces, hall.shelf, hall.loop)
         self._seated = asyncio.Event()
         self._connection += 1
         self._stuck_since = None

@@ -21,7 +21,8 @@ from metronome_cli.errors import UsageError
 from metronome_cli.forecast.prometheus import parse
 from metronome_cli.forecast.servers import read_any
 from metronome_cli.load.driver import Driver
-from metronome_cli.load.paced import Crew, PacedDriver, WirePopulation, here
+from metronome_cli.load.opus_loop import OpusLoop, encode_loop
+from metronome_cli.load.paced import Crew, PacedDriver, WirePopulation, beat_of, here
 from metronome_cli.load.population import StreamSource
 from metronome_cli.load.processes import start_workers
 from metronome_cli.load.ray_workers import need_ray, start_ray_workers
@@ -129,6 +130,7 @@ class RemoteLab(Lab):
     metric: str | None = None
     scrape_every_s: float = EVERY_S
     crew: Crew = here
+    ready: tuple[StreamSource, OpusLoop | None] | None = None
     drivers: list[PacedDriver] = field(default_factory=list)
     forecast: Forecast | None = None  # of the point that says most about the server's memory
     seats: int | None = None  # how many callers it seated when it turned others away
@@ -145,11 +147,23 @@ class RemoteLab(Lab):
         assert self.endpoint is not None
         self.hang_up()
         target = RemoteTarget(self.endpoint, self.fetch, self.metric, self.scrape_every_s)
-        streams, note = shared(self.streams), self.note(head)
-        population = WirePopulation(target, self.endpoint, streams, self.profile, self.crew, note)
+        streams, loop = self._ready()
+        population = WirePopulation(
+            target, self.endpoint, streams, self.profile, self.crew, self.note(head), loop
+        )
         driver = PacedDriver(population, self.ledger(), self.stop, self.pulse)
         self.drivers.append(driver)
         return driver
+
+    def _ready(self) -> tuple[StreamSource, OpusLoop | None]:
+        """The callers' audio, the recording encoded where that can be done for all of them at once."""
+        assert self.endpoint is not None
+        if self.ready is None:
+            streams, beat = shared(self.streams), beat_of(self.profile)
+            rate = self.profile.frame.sample_rate
+            opus = self.endpoint.codec().wrap is not None
+            self.ready = streams, encode_loop(streams, rate, beat.period_s, beat.pieces) if opus else None
+        return shared(self.streams), self.ready[1]  # a replayed run has streams of its own, of the same loop
 
     def note_forecast(self, found: Forecast | None) -> None:
         """Keep it, unless a full pool is known already: what was seen to fill says more than what may."""

@@ -21,6 +21,7 @@ from metronome_cli.run.remote_lab import RemoteLab
 from metronome_cli.run.remote_wire import forecast_of, wire_of
 from metronome_cli.run.watch import Watch
 
+DEAF_SHARE = 0.25  # of the silence that ends a session or a point
 _BROKEN: tuple[EndReason, ...] = ("closed", "error", "garbage", "flood", "stalled", "unreachable")
 
 
@@ -196,6 +197,12 @@ class RemotePointRun:
             return late
         return f"{late}, its busiest process using {share:.0%} of a core; --workers spreads callers over more"
 
+    def _deaf(self) -> bool:
+        """Whether the generator was late enough to have made a silence by not listening."""
+        assert self.lab.endpoint is not None
+        silence_s = min(self._patience_s, self.lab.endpoint.limits.idle_s)
+        return (self.driver.wire.pacing.max_ms or 0.0) > DEAF_SHARE * silence_s * 1e3
+
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[Ended, Binding]:
         ended = self.driver.population.ended
         if self.driver.population.lost:
@@ -209,10 +216,10 @@ class RemotePointRun:
             return "refused", "slots"
         if any(ended[reason] for reason in _BROKEN):
             return "engine", "none"
-        if late:  # before silence: who is late to listen hears nothing
-            return "generator", "generator"
-        if self.collapse is not None or ended["mute"]:
+        if (self.collapse is not None or ended["mute"]) and not (late and self._deaf()):
             return "engine", "empty"
+        if late:
+            return "generator", "generator"
         if self.driver.lost_beat or failed:
             return "deadline", "empty" if failed == ["empty"] else "deadline"
         return "complete", "none"

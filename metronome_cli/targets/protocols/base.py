@@ -39,6 +39,12 @@ class ClientCodec(Protocol):
         `after`. None where the codec keeps an encoder.
         """
 
+    @property
+    def wrap(self) -> Callable[[Sequence[bytes]], Callable[[Sequence[bytes]], Sequence[Message]]] | None:
+        """For audio that is ready in Opus: from the two header packets, what makes messages of a piece's packets.
+        None where the protocol does not carry Opus.
+        """
+
     def opening(self) -> Sequence[Message]:
         """Sent as soon as the socket is open."""
 

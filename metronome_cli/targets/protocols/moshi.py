@@ -12,7 +12,7 @@ answered, and the delays of codec and codebooks hold back a few more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from metronome_cli.engine.types import Audio
 from metronome_cli.targets.protocols.base import Traits
@@ -29,6 +29,7 @@ from metronome_cli.targets.protocols.events import (
     Wish,
     clipped,
 )
+from metronome_cli.targets.protocols.ogg import OggWriter, OpusMeter
 from metronome_cli.targets.protocols.opus import OpusDecoder, OpusEncoder
 
 TRAITS = Traits("moshi", "/api/chat", 24_000, steady=True, lag_frames=4)
@@ -44,8 +45,13 @@ class MoshiClient:
     encode = None
 
     def __init__(self) -> None:
-        self._encoder = OpusEncoder(TRAITS.sample_rate)
-        self._decoder = OpusDecoder(TRAITS.sample_rate)
+        self._encoder: OpusEncoder | None = None
+        self._meter = OpusMeter()
+
+    def wrap(self, headers: Sequence[bytes]) -> Callable[[Sequence[bytes]], Sequence[Message]]:
+        """Ready packets as messages."""
+        ogg = OggWriter(headers)
+        return lambda packets: [bytes([AUDIO]) + ogg.pages(packets)]
 
     def opening(self) -> Sequence[Message]:
         return ()
@@ -54,6 +60,7 @@ class MoshiClient:
         return ()
 
     def audio(self, samples: Audio) -> Sequence[Message]:
+        self._encoder = self._encoder or OpusEncoder(TRAITS.sample_rate)
         pages = self._encoder.encode(samples)
         return [bytes([AUDIO]) + pages] if pages else ()
 
@@ -70,10 +77,10 @@ class MoshiClient:
             return ()
         kind, body = message[0], message[1:]
         if kind == AUDIO:
-            samples = self._decoder.decode(body)
-            if samples is None:
+            seconds = self._meter.seconds(body)
+            if seconds is None:
                 return [Garbage("audio that is not Ogg-Opus")]
-            return [Output(len(samples) / TRAITS.sample_rate)] if len(samples) else ()
+            return [Output(seconds)] if seconds else ()
         if kind == HANDSHAKE:
             return [Ready()]
         if kind == TEXT:

@@ -53,6 +53,7 @@ class MoshiServerClient:
     """A caller of moshi-server."""
 
     traits = TRAITS
+    wrap = None
 
     def __init__(self) -> None:
         self._pieces = 0

@@ -16,7 +16,7 @@ frame owed an answer.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,8 @@ from metronome_cli.targets.protocols.events import (
     clipped,
 )
 from metronome_cli.targets.protocols.json_events import APPEND, NO_EVENT, append, appended, complaint
-from metronome_cli.targets.protocols.opus import OpusDecoder, OpusEncoder
+from metronome_cli.targets.protocols.ogg import OggWriter, OpusMeter
+from metronome_cli.targets.protocols.opus import OpusEncoder
 from metronome_cli.targets.protocols.pcm import pack, raw, size, to_text, unpack
 
 TRAITS = Traits("realtime", "/v1/realtime", 24_000, steady=False, subprotocols=("realtime",))
@@ -50,8 +51,9 @@ class RealtimeClient:
     def __init__(self, unmute: bool = False) -> None:
         self.traits = UNMUTE if unmute else TRAITS
         self._encoder = OpusEncoder(TRAITS.sample_rate) if unmute else None
-        self._decoder = OpusDecoder(TRAITS.sample_rate) if unmute else None
+        self._meter = OpusMeter() if unmute else None
         self.encode = None if unmute else append
+        self.wrap = _wrap if unmute else None
 
     def opening(self) -> Sequence[Message]:
         return [pack("session.update", session=self._session())] if self._encoder else ()
@@ -74,8 +76,7 @@ class RealtimeClient:
         if self._encoder is None:
             return [append(samples)]
         pages = self._encoder.encode(samples)
-        text = base64.b64encode(pages).decode("ascii")
-        return [pack("input_audio_buffer.append", audio=text)] if pages else ()
+        return [_pages(pages)] if pages else ()
 
     def after(self) -> Sequence[Message]:
         return ()
@@ -101,7 +102,7 @@ class RealtimeClient:
         return [complaint(data)] if kind == "error" else ()
 
     def _audio(self, data: dict[str, Any]) -> Sequence[Event]:
-        if self._decoder is None:  # its length is all that counts
+        if self._meter is None:  # its length is all that counts
             length = size(data.get("delta"))
             if length is None:
                 return [Garbage("an audio delta that is not base64")]
@@ -111,10 +112,17 @@ class RealtimeClient:
         sound = raw(data.get("delta"))
         if sound is None:
             return [Garbage("an audio delta that is not base64")]
-        samples = self._decoder.decode(sound)
-        if samples is None:
-            return [Garbage("an audio delta that is not audio")]
-        return [Output(len(samples) / TRAITS.sample_rate)]
+        seconds = self._meter.seconds(sound)
+        return [Garbage("an audio delta that is not audio") if seconds is None else Output(seconds)]
+
+
+def _pages(pages: bytes) -> Message:
+    return pack(APPEND, audio=base64.b64encode(pages).decode("ascii"))
+
+
+def _wrap(headers: Sequence[bytes]) -> Callable[[Sequence[bytes]], Sequence[Message]]:
+    ogg = OggWriter(headers)
+    return lambda packets: [_pages(ogg.pages(packets))]
 
 
 class RealtimeHost:

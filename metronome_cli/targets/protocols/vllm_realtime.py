@@ -35,6 +35,7 @@ class VllmRealtimeClient:
     """A caller of vLLM's transcription endpoint. `model`: the served model's name."""
 
     traits = TRAITS
+    wrap = None
 
     def __init__(self, model: str | None = None) -> None:
         self._model = model
