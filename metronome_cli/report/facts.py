@@ -20,7 +20,7 @@ _MOST_FACTS = 400
 
 def notes(report: Report) -> list[str]:
     """One sentence for everything that limits the answer."""
-    return [*_state(report), *_conditions(report), *_audio(report), *_profile(report)]
+    return [*_state(report), *_conditions(report), *_wires(report), *_audio(report), *_profile(report)]
 
 
 def _state(report: Report) -> Iterator[str]:
@@ -43,6 +43,17 @@ def _conditions(report: Report) -> Iterator[str]:
     each = max((part.windows_each for part in _measured(report)), default=1)
     if each > 1:
         yield f"Timelines are shortened: up to {each} windows in one, peaks kept."
+
+
+def _wires(report: Report) -> Iterator[str]:
+    wires = [point.wire for point in (report.capacity.points if report.capacity else []) if point.wire]
+    again = sum(wire.reconnects for wire in wires)
+    if again:
+        yield f"{plural(again, 'connection')} broke off and came back; the frames in between count as empty."
+    scraped = sum(wire.scrapes for wire in wires)
+    failed = sum(wire.failed_scrapes for wire in wires)
+    if failed:
+        yield f"{failed:,} of {scraped + failed:,} scrapes of the server's metrics failed."
 
 
 def _measured(report: Report) -> list[Point | Arm]:
@@ -80,11 +91,13 @@ def _profile(report: Report) -> Iterator[str]:
 
 def conditions(report: Report) -> list[tuple[str, str]]:
     """What was run on what, in a few lines."""
-    profile, environment = report.profile or {}, report.environment
+    profile, environment, engine = report.profile or {}, report.environment, report.engine
+    server = ", ".join(str(engine[key]) for key in ("url", "protocol") if "url" in engine and engine.get(key))
     facts = [
         ("profile", _joined(profile.get("name"), profile.get("title"))),
-        ("weights", report.weights),
-        ("policy", profile.get("policy")),
+        ("server", server),
+        ("weights", None if server else report.weights),
+        ("policy", "the server's own" if server else profile.get("policy")),
         ("session length", duration(report.capacity.session_length_s) if report.capacity else None),
         ("clock", report.clock),
         ("seed", None if report.seed is None else str(report.seed)),

@@ -204,6 +204,8 @@ def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
         assert "Over the network" in view
         assert "pool full, as seen" in view
         assert "every session fell silent" in view
+        assert "the server&#x27;s own" in view or "the server's own" in view or "the server&#39;s own" in view
+        assert url in view
 
 
 def test_a_bounded_cache_is_not_foretold_to_fill():
