@@ -27,6 +27,7 @@ def conduct(settings: Settings, run: Run) -> None:
     from metronome_cli.run.stop import Stop
     from metronome_cli.ui import make_observer
 
+    check_files(settings)
     view = make_observer(settings["ui"])
     watchers: list[Observer] = [view]
     output: Path | None = settings["output"]
@@ -46,8 +47,8 @@ def conduct(settings: Settings, run: Run) -> None:
             report = run(observer, stop)
         finally:
             observer.close()
-    show(settings, report)  # first: a full disk must not cost the answer
-    write_files(settings, report)
+        show(settings, report)  # first: a full disk must not cost the answer
+        write_files(settings, report)
     raise typer.Exit(report.exit_code)
 
 
@@ -58,6 +59,18 @@ def profile_of_model(name: str) -> Profile:
 
     with working("reading the model"):
         return plans.profile_of_model(name)
+
+
+def check_files(settings: Settings) -> None:
+    """Raises UsageError where the files that are asked for cannot be written: before the run, not after it."""
+    from metronome_cli.report.read import REPORT_FILE
+    from metronome_cli.report.write import check_writable
+
+    if settings["output"] is not None:
+        check_writable(settings["output"] / REPORT_FILE, "--output")
+    for key in ("html", "junit"):
+        if settings[key] is not None:
+            check_writable(settings[key], f"--{key}")
 
 
 def write_files(settings: Settings, report: Report) -> None:

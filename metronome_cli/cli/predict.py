@@ -226,6 +226,6 @@ def predict(
             report = answer(settings, options, observer, stop)
         finally:
             observer.close()
-    show(settings, report)  # first: a path that cannot be written must not cost the answer
-    write_files(settings, report)
+        show(settings, report)  # first: a path that cannot be written must not cost the answer
+        write_files(settings, report)
     raise typer.Exit(report.exit_code)

@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from metronome_cli.errors import MetronomeError
+from metronome_cli.errors import MetronomeError, UsageError
 from metronome_cli.report.model import Report
 from metronome_cli.report.read import REPORT_FILE
 from metronome_cli.report.strict_json import dumps
@@ -30,12 +30,32 @@ def write_report(report: Report, directory: Path) -> list[Path]:
     return [json_file, write_html(report, directory / HTML_FILE)]
 
 
+def check_writable(path: Path, flag: str) -> None:
+    """Raises UsageError where `write_text` could not put a file of that name. Leaves nothing behind."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(None, "it is a directory")
+        if path.exists() and not path.is_file():
+            if not os.access(path, os.W_OK):
+                raise PermissionError(None, "no permission to write")
+            return
+        there = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
+        if not there.is_dir():
+            raise NotADirectoryError(None, f"{there} is not a directory")
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{flag}: cannot write {path}: {error.strerror or error}", hint="give a path that can be written"
+        ) from None
+
+
 def write_text(path: Path, text: str) -> Path:
     """Put text into a file, whole or not at all. Raises MetronomeError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():  # /dev/stdout, a pipe: nothing to rename over
-            path.write_text(text, encoding="utf-8")
+            _into(path, text)
         else:
             _replace(path, text)
     except OSError as error:
@@ -43,6 +63,14 @@ def write_text(path: Path, text: str) -> Path:
             f"cannot write {path}: {error.strerror or error}", hint="give a path that can be written"
         ) from error
     return path
+
+
+def _into(path: Path, text: str) -> None:
+    """Into what is there; a pipe that nobody reads is an error, not a wait."""
+    handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+    os.set_blocking(handle, True)
+    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+        stream.write(text)
 
 
 def _replace(path: Path, text: str) -> None:

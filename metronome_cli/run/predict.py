@@ -21,6 +21,7 @@ from metronome_cli.forecast.implied import implied
 from metronome_cli.forecast.memory import DEFAULT_SHARE, MemoryPlan, Weights, profile_weights
 from metronome_cli.forecast.outlook import (
     DEFAULT_CONFIDENCE,
+    MOST_SESSIONS,
     Budget,
     HazardOutlook,
     Outlook,
@@ -99,6 +100,10 @@ def predict_profile(plan: ProfilePlan) -> Report:
 def _check(plan: ProfilePlan) -> None:
     if plan.sessions < 1:
         raise UsageError(f"{plan.sessions} sessions fill nothing", hint="give at least one session")
+    if plan.sessions > MOST_SESSIONS:
+        raise UsageError(
+            f"{plan.sessions:,} sessions are more than can be reckoned", hint=f"at most {MOST_SESSIONS:,}"
+        )
     if not plan.length_s > 0:
         raise UsageError("the session length must be positive", hint="such as --session-length 5m")
     if not 0 <= plan.occupied < 1:

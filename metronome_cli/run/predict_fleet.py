@@ -111,6 +111,10 @@ def _demand(question: FleetQuestion) -> Demand:
             "a fleet needs --arrivals and --mean-call, or --peak-sessions",
             hint="such as --arrivals 2.5/s --mean-call 4m",
         )
+    if question.block == 0:
+        raise UsageError(
+            "--block 0: callers who come at random are never all seated", hint="a small share, such as 0.1%"
+        )
     return Demand(erlangs=question.arrivals_per_s * question.mean_call_s)
 
 

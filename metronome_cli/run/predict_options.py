@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from metronome_cli.config import values
+from metronome_cli.config.quantities import shown
 from metronome_cli.config.settings import Settings
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.memory import DEFAULT_SHARE
 from metronome_cli.forecast.outlook import DEFAULT_CONFIDENCE
 from metronome_cli.report.model import Report
+from metronome_cli.report.words import percent
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.predict import ProfilePlan, predict_profile
 from metronome_cli.run.predict_config import load_from, read_checkpoint
@@ -41,17 +44,34 @@ def _tokens_out(given: Any) -> tuple[int, int]:
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    return tuple(name.strip() for name in str(given).split(",") if name.strip())
+    names = tuple(dict.fromkeys(name.strip() for name in str(given).split(",") if name.strip()))
+    if not names:
+        raise UsageError(f"{shown(given)} names no card", hint="such as h100,l40s")
+    return names
+
+
+def _share(least: float = 0.0, below: float = math.inf, *, some: bool = False) -> values.Reader:
+    """A fraction from `least`, or above nothing where `some`, to below a bound."""
+
+    def read(given: Any) -> float:
+        share = values.fraction(given)
+        if not least <= share < below or (some and share == 0):
+            low = "above 0" if some else f"from {percent(least)}"
+            high = "at most 100%" if below > 1 else "below 100%"
+            raise UsageError(f"{shown(given)} is out of range", hint=f"{low}, {high}")
+        return share
+
+    return read
 
 
 READERS: Mapping[str, Callable[[Any], Any]] = {
     "model": values.path, "trace": values.path, "scrape": values.text, "fleet": values.flag,
-    "start_over": values.duration, "occupied": values.fraction, "confidence": values.fraction,
+    "start_over": values.duration, "occupied": _share(below=1), "confidence": _share(0.5, below=1),
     "seen_t_sat": values.duration, "fail_within": values.duration,
     "period": values.duration, "tokens_in": _number, "tokens_out": _tokens_out, "tokens_per_second": _number,
-    "turn": values.duration, "memory_share": values.fraction,
+    "turn": values.duration, "memory_share": _share(some=True),
     "run": values.text, "time_column": values.text, "occupancy_column": values.text,
-    "fit_share": values.fraction, "fit_until": values.duration,
+    "fit_share": _share(some=True), "fit_until": values.duration,
     "every": values.duration, "once": values.flag, "watch": values.duration, "metric": values.text,
     "fit_window": values.duration,
     "arrivals": values.rate, "mean_call": values.duration, "peak_sessions": values.whole(1),
@@ -78,6 +98,11 @@ class Options:
         if key not in READERS:
             raise KeyError(key)
         return self.given.get(key)
+
+    def get(self, key: str, default: Any) -> Any:
+        """As `[key]`, and `default` for what was not given: a zero that was given stays one."""
+        value = self[key]
+        return default if value is None else value
 
     @property
     def source(self) -> str:
@@ -147,9 +172,9 @@ def _profile_plan(settings: Settings, options: Options, conditions: dict[str, An
         "session_length_s": settings["session_length"],
         "over_s": options["start_over"] or 0.0,
         "occupied": options["occupied"] or 0.0,
-        "confidence": options["confidence"] or DEFAULT_CONFIDENCE,
+        "confidence": options.get("confidence", DEFAULT_CONFIDENCE),
         "memory": settings["memory"],
-        "memory_share": options["memory_share"] or DEFAULT_SHARE,
+        "memory_share": options.get("memory_share", DEFAULT_SHARE),
         "seen_t_sat_s": options["seen_t_sat"],
         "fail_within_s": options["fail_within"],
         **conditions,
@@ -219,8 +244,8 @@ def _cards(settings: Settings, options: Options) -> Cards:
         settings.profile,
         settings["session_length"],
         measured=options["capacity_report"],
-        memory_share=options["memory_share"] or DEFAULT_SHARE,
-        confidence=options["confidence"] or DEFAULT_CONFIDENCE,
+        memory_share=options.get("memory_share", DEFAULT_SHARE),
+        confidence=options.get("confidence", DEFAULT_CONFIDENCE),
     )
 
 
@@ -229,7 +254,7 @@ def _fleet_question(settings: Settings, options: Options, conditions: dict[str, 
         arrivals_per_s=options["arrivals"],
         mean_call_s=options["mean_call"],
         peak_sessions=options["peak_sessions"],
-        block=options["block"] or 0.01,
+        block=options.get("block", 0.01),
         headroom=options["headroom"] or 0.0,
         gpus_per_node=options["gpus_per_node"] or 1,
         gpus=options["gpus"],

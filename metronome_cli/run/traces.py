@@ -60,12 +60,14 @@ def read_recording(
     file = _file(path)
     data = read_bounded(file)
     if file.suffix in (".csv", ".tsv", ".txt"):
+        _of_one_run(file, run)
         return _foreign(_csv_rows(data, file), file, time, occupancy)
     value = _json_value(data, file)
     if isinstance(value, dict) and value.get("schema") == SCHEMA:
         return _chosen(_of_report(load_report(file)), run, file)
     if isinstance(value, list) and value and str(_get(value[0], "schema")).startswith(_EVENTS):
         return _chosen(_of_events(value), run, file)
+    _of_one_run(file, run)
     if isinstance(value, dict):
         value = next((rows for rows in value.values() if isinstance(rows, list) and rows), [])
     return _foreign(
@@ -145,6 +147,11 @@ def _chosen(runs: list[tuple[str, list[TimelinePoint], float]], wanted: str | No
 
 
 # -- anything else ---------------------------------------------------------------------------------
+
+
+def _of_one_run(file: Path, wanted: str | None) -> None:
+    if wanted is not None:
+        raise UsageError(f"--run {wanted!r}: {file} holds one run, without a name", hint="leave --run out")
 
 
 def _foreign(rows: Sequence[Row], file: Path, time: str | None, occupancy: str | None) -> Recording:

@@ -12,6 +12,7 @@ from metronome_cli.errors import ExitCode
 
 CAPACITY = ["capacity", "--profile", "smoke", "--dry-run"]
 FLEET = ["predict", "--fleet", "--sessions-per-gpu", "1"]
+PREDICT = ["predict", "--profile", "smoke", "--sessions", "4"]
 
 
 @pytest.mark.parametrize(("argv", "says"), [
@@ -24,6 +25,13 @@ FLEET = ["predict", "--fleet", "--sessions-per-gpu", "1"]
     ([*CAPACITY, "--max-sessions", "9" * 30], "out of range"),
     ([*FLEET, "--peak-sessions", "1000000000"], "more than a million GPUs"),
     ([*FLEET, "--arrivals", "1000000/s", "--mean-call", "1000h"], "more than a million GPUs"),
+    ([*FLEET, "--arrivals", "2/s", "--mean-call", "4m", "--block", "0"], "--block 0"),
+    (["predict", "--profile", "smoke", "--sessions", "1000000000"], "more than can be reckoned"),
+    ([*PREDICT, "--confidence", "0"], "--confidence"),
+    ([*PREDICT, "--confidence", "100%"], "--confidence"),
+    ([*PREDICT, "--memory", "96GiB", "--memory-share", "0"], "--memory-share"),
+    ([*PREDICT, "--occupied", "100%"], "--occupied"),
+    ([*PREDICT, "--gpu", ",,"], "--gpu"),
     (["predict", "--once", "--scrape", "http://[::1/metrics"], "is not an address"),
     (["predict", "--once", "--scrape", "http://127.0.0.1:99999"], "is not an address"),
     (["predict", "--once", "--scrape", "http://a b/metrics"], "is not an address"),
@@ -59,3 +67,20 @@ def test_a_pipe_that_nobody_writes_to_is_refused_at_once(
 def test_a_variable_for_callers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRONOME_SCRAPE", "http://127.0.0.1:1/metrics")
     assert run(CAPACITY) == ExitCode.OK
+
+
+@pytest.mark.parametrize(("flag", "place"), [
+    ("--output", "pipe"), ("--output", "file"), ("--output", "file/inside"), ("--html", "directory"),
+    ("--html", "file/inside"), ("--junit", "directory"), ("--junit", "file/inside"),
+])  # fmt: skip
+def test_a_place_that_cannot_be_written_is_told_before_the_run(
+    flag: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "directory").mkdir()
+    assert run(["capacity", "--profile", "smoke", flag, str(tmp_path / place)]) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert (out, (tmp_path / "file").read_text()) == ("", "kept")
+    assert f"{flag}: cannot write {tmp_path / place}" in err
+    assert "load" not in err
