@@ -85,17 +85,24 @@ def _no_safe(capacity: Capacity, point: Point) -> str:
         return f"Infeasible: one session fails already: {_why(point)}. Binds: {capacity.binding}."
     if capacity.method == "replay" and point.verdict == "fail":
         return f"{_single(capacity, point)} No smaller number of the recorded load was shown to hold."
-    return f"Inconclusive: no concurrency was confirmed; {sessions_text(point.sessions)}: {point.reason}."
+    return (
+        f"Inconclusive: no concurrency was confirmed; {sessions_text(point.sessions)}: {_unsettled(point)}."
+    )
 
 
 def _single(capacity: Capacity, point: Point) -> str:
     count = sessions_text(point.sessions)
     length = format_duration(capacity.session_length_s)
-    if point.verdict == "pass":
+    if point.verdict == "pass" and capacity.safe_sessions is not None:
         return f"Holds: {count} for {length} ({_evidence(point)})."
     if point.verdict == "fail":
         return f"Fails: {count} for {length}: {_why(point)}. Binds: {point.binding}."
-    return f"Inconclusive: {count} for {length}: {point.reason}."
+    return f"Inconclusive: {count} for {length}: {_unsettled(point)}."
+
+
+def _unsettled(point: Point) -> str:
+    """Why a point settles nothing; one that passed does so where others were needed as well."""
+    return "held, but not seen with every session old" if point.verdict == "pass" else point.reason
 
 
 def _evidence(point: Point) -> str:

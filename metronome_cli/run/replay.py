@@ -70,11 +70,7 @@ class Replay:
         that failed in one.
         """
         failed = {point.sessions: point for point in self.points if point.verdict == "fail"}
-        held = {
-            point.sessions
-            for point in self.points
-            if point.verdict == "pass" and point.role != "memory" and point.sessions not in failed
-        }
+        held = self._held() - set(failed)
         found = Found(safe=max(held, default=None))
         above = [sessions for sessions in failed if sessions > (found.safe or 0)]
         if above:
@@ -83,6 +79,21 @@ class Replay:
         if found.safe is None:
             found.undecided = "no run of the file was shown to hold"
         return found
+
+    def _held(self) -> set[int]:
+        """Numbers that passed. Where sessions were met at every age, and not lived through, it must also have been
+        shown that as many fit when everybody is old, as whoever recorded them had to show.
+        """
+        passed = [
+            (run, p.sessions) for run, p in zip(self._runs, self.points, strict=False) if p.verdict == "pass"
+        ]
+        fit = max((sessions for run, sessions in passed if run.head.fills_only), default=0)
+        return {
+            sessions
+            for run, sessions in passed
+            if not run.head.fills_only
+            and (run.head.ages != "spread" or sessions <= fit or run.end_s >= self._lab.session_length_s)
+        }
 
     @property
     def method(self) -> str:

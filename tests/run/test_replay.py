@@ -314,3 +314,18 @@ def test_a_report_says_that_its_load_was_a_recorded_one(speech, tmp_path):
     report, _, _ = run(speech, replay=kept, settings=resolved.as_dict())
     assert f"The load was a recorded one, from {kept}." in notes(report)
     assert not any("recorded one" in note for note in notes(given_))
+
+
+def test_a_number_that_was_not_seen_with_everybody_old_is_not_called_safe(speech, tmp_path):
+    kept = tmp_path / "load.jsonl"
+    run(speech, sessions=3, session_length_s=600.0, record=kept)
+    whole = run(speech, replay=kept)[0]
+    assert whole.verdict == "pass"
+    assert whole.answer.startswith("Holds: 3 sessions")
+    lines = kept.read_bytes().splitlines(keepends=True)
+    kept.write_bytes(b"".join(lines[: next(i for i, line in enumerate(lines) if b'"end"' in line) + 1]))
+    half = run(speech, replay=kept)[0]
+    assert len(half.capacity.points) == 1
+    assert half.capacity.points[0].verdict == "pass"
+    assert half.verdict == "inconclusive"
+    assert half.answer == "Inconclusive: 3 sessions for 10 min: held, but not seen with every session old."
