@@ -28,8 +28,13 @@ vllm)
     "$pip" uninstall -q -y torchvision torchaudio torchcodec
     "$pip" install -q -e .
     ;;
+ray)
+    # Ray alone; the rest is read from the main environment, which has the same Python.
+    make_venv ray
+    .peers/ray/bin/pip install -q "ray>=2.40,<3"
+    ;;
 *)
-    echo "usage: .ci/peers.sh moshi | vllm" >&2
+    echo "usage: .ci/peers.sh moshi | vllm | ray" >&2
     exit 2
     ;;
 esac

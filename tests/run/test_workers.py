@@ -3,6 +3,7 @@
 import functools
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -14,6 +15,8 @@ from metronome_cli.load.processes import start_workers
 from metronome_cli.report.generator import generator_of
 from metronome_cli.run.point import PointPlan
 from metronome_cli.run.remote_point import RemotePointRun
+from metronome_cli.targets.endpoint import Limits, endpoint
+from metronome_cli.targets.protocols import PROTOCOLS
 
 from .servers import answer_all, bounded, remote_lab, web_server
 
@@ -73,7 +76,8 @@ def test_steps_hold_the_frames_of_all_workers():
 
 def test_a_killed_worker_ends_the_point_and_is_named():
     def kill(run):
-        while run.driver.ledger.total.steps < 5 and len(run.driver.population):
+        until = time.perf_counter() + 30
+        while run.driver.ledger.total.steps < 5 and time.perf_counter() < until:
             time.sleep(0.02)
         victim = next(p for p in multiprocessing.active_children() if p.name == "worker 2 of 2")
         os.kill(victim.pid, signal.SIGKILL)
@@ -86,6 +90,7 @@ def test_a_killed_worker_ends_the_point_and_is_named():
     assert "worker 2 of 2 was killed by SIGKILL" in point.reason
     assert (point.ended_by, point.binding) == ("generator", "generator")
     assert run.driver.population.ended["shed"] == SESSIONS // 2
+    assert point.frames > 0
 
 
 def test_a_worker_too_slow_for_its_share_makes_the_point_inconclusive():
@@ -113,3 +118,16 @@ def test_workers_end_when_nobody_is_left_to_ask():
         process.join(30)
         assert process.exitcode == 0
         driver.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_worker_can_be_told_of_any_endpoint(protocol):
+    found = endpoint("ws://127.0.0.1:1", protocol, Limits(idle_s=3.0), {"METRONOME_API_KEY": "k"}, "m")
+    told = pickle.loads(pickle.dumps(found))
+    assert (told.url, told.headers, told.limits, told.traits) == (
+        found.url,
+        found.headers,
+        found.limits,
+        found.traits,
+    )
+    assert told.codec().opening() == found.codec().opening()

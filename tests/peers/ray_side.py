@@ -1,0 +1,57 @@
+"""Two Ray actors call a server on loopback; then one of them is killed. Prints what the points say, as JSON."""
+
+import functools
+import json
+import sys
+import threading
+import time
+
+from metronome_cli.load.ray_workers import clock_offset_s, start_ray_workers
+from metronome_cli.run.point import PointPlan
+from metronome_cli.run.remote_point import RemotePointRun
+from tests.run.servers import Killable, remote_lab
+from tests.run.test_workers import Tone
+
+
+def point(url, length_s, during=lambda run: None):
+    lab = remote_lab(url, length_s=length_s, streams=Tone())
+    lab.crew = functools.partial(start_ray_workers, count=2, address="local")
+    run = RemotePointRun(lab, PointPlan(4, "single", length_s=length_s, settle_early=False))
+    thread = threading.Thread(target=during, args=(run,), daemon=True)
+    thread.start()
+    return run, run.run(into=[])
+
+
+def kill(run):
+    import ray
+
+    until = time.perf_counter() + 60
+    while run.driver.ledger.total.steps < 5 and time.perf_counter() < until:
+        time.sleep(0.02)
+    ray.kill(run.driver.population.shares[1].post.actor)
+
+
+def main():
+    server = Killable()
+    try:
+        whole, first = point(server.url, 3.0)
+        _, second = point(server.url, 300.0, during=kill)
+    finally:
+        server.kill()
+    import ray
+
+    from metronome_cli.load.ray_workers import RayWorker
+
+    offset_s = clock_offset_s(ray.remote(num_cpus=0)(RayWorker).remote(None))
+    ray.shutdown()
+    answer = {
+        "whole": first.model_dump(mode="json"),
+        "killed": second.model_dump(mode="json"),
+        "offset_s": offset_s,
+        "workers": whole.driver.wire.workers,
+    }
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
