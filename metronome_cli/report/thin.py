@@ -61,7 +61,8 @@ def _merged(windows: Sequence[TimelinePoint]) -> TimelinePoint:
             "max_ms": _of(max, [w.max_ms for w in windows]),
             "occupancy": _of(max, [w.occupancy for w in windows]),
             "stage_occupancy": {
-                stage: max(w.stage_occupancy.get(stage, 0.0) for w in windows) for stage in last.stage_occupancy
+                stage: max(w.stage_occupancy.get(stage, 0.0) for w in windows)
+                for stage in last.stage_occupancy
             },
             "waiting": max(w.waiting for w in windows),
             "frames": sum(w.frames for w in windows),
