@@ -6,20 +6,24 @@ import sys
 import threading
 import time
 
-from metronome_cli.load.ray_workers import clock_offset_s, start_ray_workers
+from metronome_cli.load.ray_workers import RayWorker, clock_offset_s, connect, start_ray_workers
 from metronome_cli.run.point import PointPlan
 from metronome_cli.run.remote_point import RemotePointRun
+from metronome_cli.targets.endpoint import Limits
 from tests.run.servers import Killable, remote_lab
 from tests.run.test_workers import Tone
 
 
-def point(url, length_s, during=lambda run: None):
-    lab = remote_lab(url, length_s=length_s, streams=Tone())
-    lab.crew = functools.partial(start_ray_workers, count=2, address="local")
-    run = RemotePointRun(lab, PointPlan(4, "single", length_s=length_s, settle_early=False))
-    thread = threading.Thread(target=during, args=(run,), daemon=True)
-    thread.start()
-    return run, run.run(into=[])
+def point(length_s, during=lambda run: None):
+    server = Killable()
+    try:
+        lab = remote_lab(server.url, length_s=length_s, streams=Tone(), limits=Limits())
+        lab.crew = functools.partial(start_ray_workers, count=2, address="local")
+        run = RemotePointRun(lab, PointPlan(4, "single", length_s=length_s, settle_early=False))
+        threading.Thread(target=during, args=(run,), daemon=True).start()
+        return run, run.run(into=[])
+    finally:
+        server.kill()
 
 
 def kill(run):
@@ -32,15 +36,10 @@ def kill(run):
 
 
 def main():
-    server = Killable()
-    try:
-        whole, first = point(server.url, 3.0)
-        _, second = point(server.url, 300.0, during=kill)
-    finally:
-        server.kill()
+    connect("local")
+    whole, first = point(3.0)
+    _, second = point(300.0, during=kill)
     import ray
-
-    from metronome_cli.load.ray_workers import RayWorker
 
     offset_s = clock_offset_s(ray.remote(num_cpus=0)(RayWorker).remote(None))
     ray.shutdown()

@@ -27,7 +27,7 @@ def told():
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"},
         stdout=subprocess.PIPE,
-        timeout=240,
+        timeout=400,
         check=True,
     )
     return json.loads(done.stdout)

@@ -40,7 +40,7 @@ def measured(lab, during=lambda run: None):
 
 
 def lab_of(url, workers, **options):
-    lab = remote_lab(url, **options)
+    lab = remote_lab(url, limits=Limits(), **options)
     lab.crew = crew(workers)
     return lab
 
