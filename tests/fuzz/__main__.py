@@ -12,6 +12,7 @@ import faulthandler
 import math
 import signal
 import sys
+import threading
 import time
 import traceback
 
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.fuzz.targets import targets
 
 LONGEST_S = 10.0
+ASKED = threading.Event()  # to end
 BATCH = 2000  # inputs a hypothesis run: it remembers what it tried
 
 
@@ -56,9 +58,9 @@ class Tried:
             left = min(BATCH, inputs - self.inputs)
             try:
                 self._batch(left, number)
-            except StoppedError:
-                raise
             except BaseException as error:
+                if ASKED.is_set():  # hypothesis may make another error of it
+                    raise StoppedError from None
                 self.fault = error
                 traceback.print_exception(error, limit=-6, chain=False)
             number += 1
@@ -85,6 +87,7 @@ def too_long(signum, frame):
 
 
 def stop(signum, frame):
+    ASKED.set()
     raise StoppedError
 
 
