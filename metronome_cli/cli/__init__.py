@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -34,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
         return exit_code_of(error)
     except KeyboardInterrupt:
         return ExitCode.SIGINT
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except (BrokenPipeError, SystemExit):  # whoever read the help has seen enough; Rich leaves by the latter
         silence_stdout()
         return ExitCode.OK
     except Exception as error:
@@ -53,6 +54,11 @@ def _unexpected(error: Exception) -> int:
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         tell_error(complaint.format_message(), _try_help(complaint))
         return ExitCode.USAGE
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        tell_error(
+            f"cannot write {error.filename or 'the output'}: {error.strerror}", "make room and run it again"
+        )
+        return ExitCode.INTERNAL
     if os.environ.get("METRONOME_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
     said = " ".join(str(error).split())[:300]

@@ -12,6 +12,7 @@ import typer
 
 from metronome_cli import __version__
 from metronome_cli.build import build
+from metronome_cli.cli.console import write
 from metronome_cli.cli.registry import MARKUP, PLAIN_WIDTH, LazyGroup
 
 HELP = """How many live speech sessions this model on this machine can hold, for how long, and what stops it first.
@@ -53,7 +54,7 @@ def version_line() -> str:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(version_line())
+        write(version_line())
         raise typer.Exit
 
 

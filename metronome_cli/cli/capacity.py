@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from metronome_cli.cli import options
 
 EPILOG = """Examples:
@@ -106,10 +104,11 @@ def capacity(
 
     plan = capacity_plan(settings)
     if settings["dry_run"]:
+        from metronome_cli.cli.console import write
         from metronome_cli.run.dry_run import outline
 
         ahead = outline(plan)
-        typer.echo(ahead.as_json() if settings["json"] else ahead.as_text())
+        write(ahead.as_json() if settings["json"] else ahead.as_text())
         return
     if settings["engine"] == "vllm":
         from metronome_cli.run.plans import vllm_plan

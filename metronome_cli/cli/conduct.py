@@ -100,11 +100,13 @@ def _write_files(settings: Settings, report: Report) -> None:
 
 def show(settings: Settings, report: Report) -> None:
     """The report on stdout, as JSON or as text."""
+    from metronome_cli.cli.console import write
+
     if settings["json"]:
         from metronome_cli.report.write import report_json
 
-        typer.echo(report_json(report))
+        write(report_json(report))
     else:
         from metronome_cli.report.text import render_text
 
-        typer.echo(render_text(report))
+        write(render_text(report))

@@ -44,9 +44,15 @@ def stderr() -> Console:
 def _console(stream: IO[str]) -> Console:
     from rich.console import Console
 
+    class Pipe(Console):
+        """Rich would end the process with code 1 where a reader has left."""
+
+        def on_broken_pipe(self) -> None:
+            raise  # noqa: PLE0704  # called where it was caught
+
     interactive = stream.isatty()
     width = None if interactive or os.environ.get("COLUMNS") else PIPE_WIDTH
-    return Console(
+    return Pipe(
         file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=not interactive
     )
 

@@ -109,10 +109,11 @@ def latency(
     )
     plan = probe_plan(settings, batch or (), age or (), policy or (), steps)
     if settings["dry_run"]:
+        from metronome_cli.cli.console import write
         from metronome_cli.run.dry_run_probe import outline_probe
 
         ahead = outline_probe(plan)
-        typer.echo(ahead.as_json() if settings["json"] else ahead.as_text())
+        write(ahead.as_json() if settings["json"] else ahead.as_text())
         return
     from metronome_cli.run.probe import run_probe
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from metronome_cli.errors import ExitCode
@@ -39,6 +39,8 @@ class Stop:
 
         def handle(signum: int, frame: FrameType | None) -> None:
             self.request(signum)
+            with suppress(OSError, ValueError):  # straight to the descriptor: a handler may not print
+                os.write(sys.stderr.fileno(), b"\nstopping in good order; once more leaves at once\n")
 
         before = {signum: signal.signal(signum, handle) for signum in (signal.SIGINT, signal.SIGTERM)}
         try:

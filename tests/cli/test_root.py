@@ -196,3 +196,35 @@ def test_it_works_from_a_directory_that_cannot_be_written(tmp_path: Path) -> Non
         cwd=locked, env=ENVIRONMENT | {"PYTHONPATH": str(package)}, capture_output=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("command", "code"), [
+    ("--help", 0),
+    ("capacity --help", 0),
+    ("--version", 0),
+    ("profiles list", 0),
+    ("capacity --profile smoke --dry-run", 0),
+    ("predict --fleet --peak-sessions 10 --gpus 1 --sessions-per-gpu 1 --html page.html", 3),
+])  # fmt: skip
+def test_without_any_reader_the_code_stays_and_files_are_written(
+    command: str, code: int, tmp_path: Path
+) -> None:
+    """The reader has left before the first line is written."""
+    script = f"cd {tmp_path}; exec 3> >(:); sleep 0.2; METRONOME {command} >&3; echo code $?"
+    done = shell(script)
+    assert done.stdout.split()[-2:] == ["code", str(code)]
+    assert "error" not in done.stderr
+    assert (tmp_path / "page.html").exists() == ("page.html" in command)
+
+
+@pytest.mark.parametrize("command", ["predict --profile smoke --sessions 4", "capacity --help"])
+def test_a_full_disk_behind_stdout_is_told(command: str) -> None:
+    done = shell(f"METRONOME {command} > /dev/full; echo code $?")
+    assert done.stdout.split() == ["code", "1"]
+    assert "No space left" in done.stderr
+    assert "please report" not in done.stderr
+
+
+def test_nobody_reads_errors_and_the_code_stays() -> None:
+    done = shell("exec 3> >(:); sleep 0.2; METRONOME profiles show nothing 2>&3; echo code $?")
+    assert done.stdout.split() == ["code", "2"]
