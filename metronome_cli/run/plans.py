@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,6 +139,7 @@ _VLLM_DECIDES = {
 
 def profile_of_model(model: str) -> Profile:
     """A profile of any decoder, for `resolve`. Raises UsageError where there is none."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # a reader's own bar would be drawn into the view
     from metronome_cli.models.plain_decoder import profile_for
     from metronome_cli.quality.shipped_model import located
 
