@@ -19,7 +19,8 @@ from typing import Literal
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.objectives import Objective
 from metronome_cli.report.model import Report
-from metronome_cli.run.capacity import CapacityPlan, run_capacity
+from metronome_cli.run.capacity import run_capacity
+from metronome_cli.run.capacity_plan import CapacityPlan
 
 CLOCKS: tuple[Literal["real", "virtual"], ...] = ("real", "virtual")
 

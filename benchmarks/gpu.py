@@ -21,7 +21,8 @@ from metronome_cli.config.profile import Pool, Profile
 from metronome_cli.config.quantities import format_size, parse_size
 from metronome_cli.errors import MetronomeError
 from metronome_cli.forecast.memory import profile_weights
-from metronome_cli.run.capacity import CapacityPlan, run_capacity
+from metronome_cli.run.capacity import run_capacity
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.ui import make_observer
 
 

@@ -2,7 +2,8 @@
 
 A plan in, a report out. Also the Python API:
 
-    from metronome_cli.run.capacity import CapacityPlan, run_capacity
+    from metronome_cli.run.capacity import run_capacity
+    from metronome_cli.run.capacity_plan import CapacityPlan
     report = run_capacity(CapacityPlan(profile=load_profile("default")))
 """
 
@@ -10,18 +11,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 from metronome_cli import __version__
-from metronome_cli.config.objectives import Objective
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.profile import Profile
 from metronome_cli.control.aimd import AimdGains
-from metronome_cli.errors import EngineError, Status, UsageError, Verdict, exit_code_for
-from metronome_cli.load.clock import ClockName
-from metronome_cli.load.driver import Batching
+from metronome_cli.errors import EngineError, Status, Verdict, exit_code_for
 from metronome_cli.load.population import StreamSource
 from metronome_cli.measure.pulse import Pulse
 from metronome_cli.report.environment import environment
@@ -38,78 +32,16 @@ from metronome_cli.report.model import (
 from metronome_cli.run.answer import answer
 from metronome_cli.run.arms import ADMISSION_GAINS, GUARDED, Offer, default_arms, run_arms
 from metronome_cli.run.audio import open_audio
+from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
 from metronome_cli.run.in_process import load_model
 from metronome_cli.run.kept_load import KeptLoad
 from metronome_cli.run.lab import Lab, TargetFactory
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan, PointRun, all_old
 from metronome_cli.run.replay import Replay, recorded_offer
-from metronome_cli.run.search import ROOM_FOR_BAD, Found, Method, Search
+from metronome_cli.run.search import ROOM_FOR_BAD, Found, Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.run.trials import predicted_collapse, run_trials
-
-DEFAULT_CONFIRM_STEPS = 1000
-MAX_SESSIONS = 4096
-DEFAULT_OFFERED = 128
-DEFAULT_ARRIVALS_PER_S = 4.0
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityPlan:
-    """What to run. `profile` has every override applied; times in seconds; `sessions` judges that one N only."""
-
-    profile: Profile
-    objectives: tuple[Objective, ...] = ()  # empty: the profile's
-    audio: tuple[Path, ...] = ()  # empty: the sample audio
-    clock: ClockName = "real"
-    batching: Batching = "continuous"
-    session_length_s: float | None = None  # None: the profile's
-    sessions: int | None = None
-    method: Method = "ramp"
-    soak: bool = False
-    seed: int = 0
-    gains: AimdGains | None = None  # None: the defaults of a search, or of admission
-    max_sessions: int = MAX_SESSIONS
-    confirm_steps: int = DEFAULT_CONFIRM_STEPS
-    budget_s: float | None = (
-        None  # of wall time, for narrowing what was found; None: a minute or four confirmations
-    )
-    device: str = "auto"
-    weights: Path | None = None  # a checkpoint directory; None: random
-    window: PolicySpec | None = None  # the bounded policy of comparisons; None: the profile's
-    compare: bool = False  # three arms under one controller
-    guard: bool = False  # the guarded arm alone
-    offered: int | None = None
-    arrival_rate_per_s: float | None = None
-    trials: int | None = None
-    record: Path | None = None  # where to keep the load
-    replay: Path | None = None  # a kept load to give again
-    argv: tuple[str, ...] = ()
-    settings: dict[str, object] = field(default_factory=dict)
-
-    def judged_by(self) -> tuple[Objective, ...]:
-        """The objectives that count. Silence always does: a pool that is full is on time and empty."""
-        given = self.objectives or tuple(Objective.parse(text) for text in self.profile.objectives)
-        if not given:
-            given = (Objective.parse(f"p99<{self.profile.frame.deadline_s * 1e3:g}ms"),)
-        if not any(objective.metric == "empty" for objective in given):
-            given += (Objective.parse("empty<1%"),)
-        return given
-
-    @property
-    def length_s(self) -> float:
-        return self.session_length_s or self.profile.session_length
-
-    def bounded_policy(self) -> PolicySpec:
-        """The policy that stands beside `unbounded`. Raises UsageError when none is known."""
-        policy = self.window or self.profile.policy_spec
-        if policy.kind == "unbounded":
-            raise UsageError(
-                "there is no bounded policy to compare with: the policy is unbounded",
-                hint="give one, such as --policy 'window(256, 16)'",
-            )
-        return policy
-
 
 Builder = Callable[[CapacityPlan, Observer], TargetFactory]
 

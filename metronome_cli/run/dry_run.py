@@ -23,7 +23,7 @@ from metronome_cli.forecast.memory import activations, profile_weights, state_ou
 from metronome_cli.load.arrivals import ramp
 from metronome_cli.report.strict_json import dumps
 from metronome_cli.run.arms import GUARDED, default_arms
-from metronome_cli.run.capacity import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
+from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
 from metronome_cli.run.kept_load import KeptLoad
 from metronome_cli.run.lab import CONFIDENCE, steps_to_prove
 from metronome_cli.run.load_file import LoadFile

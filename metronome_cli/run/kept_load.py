@@ -30,7 +30,7 @@ from metronome_cli.run.observer import Observer
 
 if TYPE_CHECKING:
     from metronome_cli.audio.streams import SharedStreams, SpeechStreams
-    from metronome_cli.run.capacity import CapacityPlan
+    from metronome_cli.run.capacity_plan import CapacityPlan
 
     Loop = SpeechStreams | SharedStreams
 

@@ -14,7 +14,7 @@ from metronome_cli.config.quantities import parse_duration
 from metronome_cli.config.setting_table import SETTINGS
 from metronome_cli.config.settings import Settings
 from metronome_cli.errors import UsageError
-from metronome_cli.run.capacity import CapacityPlan
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.probe import ProbeRun
 from metronome_cli.run.probe_latency import DEFAULT_AGES_S, DEFAULT_BATCHES, ProbePlan
 from metronome_cli.run.quality_options import QualityOptions

@@ -17,7 +17,8 @@ from metronome_cli.load.drives import Drives
 from metronome_cli.load.paced import WirePopulation
 from metronome_cli.load.population import StreamSource
 from metronome_cli.report.model import Point, Report
-from metronome_cli.run.capacity import CapacityPlan, CapacityRun
+from metronome_cli.run.capacity import CapacityRun
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.lab import TargetFactory
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan

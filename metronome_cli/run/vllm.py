@@ -13,7 +13,8 @@ from typing import Any, cast
 from metronome_cli.errors import EngineError, UsageError
 from metronome_cli.load.population import StreamSource
 from metronome_cli.report.model import Report
-from metronome_cli.run.capacity import CapacityPlan, CapacityRun
+from metronome_cli.run.capacity import CapacityRun
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.lab import Lab, TargetFactory
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.stop import Stop

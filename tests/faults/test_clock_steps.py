@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import metronome_cli
-from metronome_cli.run.capacity import CapacityPlan, run_capacity
+from metronome_cli.run.capacity import run_capacity
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.targets.fake import FakeTarget
 from tests.run.builders import Recorder, small_profile
 

@@ -9,7 +9,8 @@ from metronome_cli.control.aimd import AimdGains
 from metronome_cli.engine.faults import engine_error, is_out_of_memory
 from metronome_cli.errors import DeviceMemoryError, EngineError
 from metronome_cli.report.text import render_text
-from metronome_cli.run.capacity import CapacityPlan, run_capacity
+from metronome_cli.run.capacity import run_capacity
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.point import PointPlan, PointRun
 from metronome_cli.run.search import Search
 from metronome_cli.targets.inprocess import InProcessModel

@@ -19,7 +19,7 @@ import pytest
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.objectives import Objective
 from metronome_cli.report.model import Report
-from metronome_cli.run.capacity import CapacityPlan
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.remote import run_remote_capacity
 from metronome_cli.run.remote_lab import RemotePlan
 from metronome_cli.targets.endpoint import Limits, detect

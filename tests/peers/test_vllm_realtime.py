@@ -21,7 +21,7 @@ import pytest
 from metronome_cli.config.objectives import Objective
 from metronome_cli.config.profile import Profile
 from metronome_cli.report.model import Point, Report
-from metronome_cli.run.capacity import CapacityPlan
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.remote import run_remote_capacity
 from metronome_cli.run.remote_lab import RemotePlan
 from metronome_cli.targets.endpoint import Limits, detect, endpoint

@@ -9,7 +9,8 @@ import soundfile
 
 from metronome_cli.errors import EngineError, NoAudioError
 from metronome_cli.report.schema import report_schema
-from metronome_cli.run.capacity import CapacityPlan, run_capacity
+from metronome_cli.run.capacity import run_capacity
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.stop import Stop
 from metronome_cli.targets.fake import FakeTarget
 from tests.run.builders import Recorder, small_profile

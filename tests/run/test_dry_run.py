@@ -9,7 +9,8 @@ import pytest
 
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.run.capacity import CapacityPlan, run_capacity
+from metronome_cli.run.capacity import run_capacity
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.dry_run import memory_of, outline
 from metronome_cli.run.point import PointPlan, PointRun
 from metronome_cli.run.search import ROOM_FOR_BAD, Search

@@ -9,7 +9,8 @@ import soundfile
 from metronome_cli.errors import UsageError
 from metronome_cli.load.paced import WirePopulation
 from metronome_cli.run import remote_lab
-from metronome_cli.run.capacity import CapacityPlan, run_capacity
+from metronome_cli.run.capacity import run_capacity
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.load_file import read_load
 from metronome_cli.run.remote import run_remote_capacity
 from metronome_cli.run.remote_lab import RemotePlan

@@ -15,7 +15,8 @@ from metronome_cli.config.loading import load_profile
 from metronome_cli.config.settings import resolve
 from metronome_cli.errors import EngineError, UsageError
 from metronome_cli.report.facts import notes
-from metronome_cli.run.capacity import CapacityPlan, build_in_process, run_capacity
+from metronome_cli.run.capacity import build_in_process, run_capacity
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.load_file import read_load
 from metronome_cli.run.plans import capacity_plan
 from metronome_cli.targets.fake import FakeTarget

@@ -22,7 +22,7 @@ from metronome_cli.forecast.servers import read
 from metronome_cli.load.loop_thread import LoopThread
 from metronome_cli.report.html import render_html
 from metronome_cli.report.text import render_text
-from metronome_cli.run.capacity import CapacityPlan
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.metrics_page import fetch
 from metronome_cli.run.point import PointPlan
 from metronome_cli.run.remote import run_remote_capacity

@@ -6,7 +6,7 @@ import pytest
 
 from metronome_cli.config.settings import resolve
 from metronome_cli.errors import EngineError, UsageError
-from metronome_cli.run.capacity import CapacityPlan
+from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.plans import capacity_plan, vllm_plan
 from metronome_cli.run.stop import Stop
 from metronome_cli.run.vllm import VllmCapacityRun, run_vllm_capacity
