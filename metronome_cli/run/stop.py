@@ -1,4 +1,9 @@
-"""Stopping in good order: the first Ctrl-C (or SIGTERM) asks, the second one leaves at once."""
+"""Stopping in good order: the first Ctrl-C (or SIGTERM) asks, the second one leaves at once.
+
+A handler runs between two steps of the interpreter, which a model that loads can put off for seconds, and several
+signals of that time come as one. So a thread beside reads each as it comes, acknowledges the first and acts on the
+second.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from metronome_cli.errors import ExitCode
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ACKNOWLEDGED = b"\nstopping in good order; once more leaves at once\n"
 
 
 class Stop:
@@ -25,9 +33,7 @@ class Stop:
     def request(self, signum: int) -> None:
         """Ask. A second request ends the process without further ado."""
         if self.signum is not None:
-            if sys.stderr.isatty():
-                os.write(2, b"\x1b[?25h\n")  # a live view may have hidden the cursor
-            os._exit(ExitCode.SIGTERM if signum == signal.SIGTERM else ExitCode.SIGINT)
+            _leave(signum)
         self.signum = signum
 
     @contextmanager
@@ -39,12 +45,57 @@ class Stop:
 
         def handle(signum: int, frame: FrameType | None) -> None:
             self.request(signum)
-            with suppress(OSError, ValueError):  # straight to the descriptor: a handler may not print
-                os.write(sys.stderr.fileno(), b"\nstopping in good order; once more leaves at once\n")
 
-        before = {signum: signal.signal(signum, handle) for signum in (signal.SIGINT, signal.SIGTERM)}
+        before = {signum: signal.signal(signum, handle) for signum in SIGNALS}
         try:
-            yield self
+            with _watched():
+                yield self
         finally:
             for signum, handler in before.items():
                 signal.signal(signum, handler)
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    """A thread reads each signal as it comes, while this is open."""
+    coming, told = os.pipe()
+    os.set_blocking(told, False)
+    before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    thread = threading.Thread(target=_watch, args=(coming,), name="signals", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(told)
+        thread.join()
+        os.close(coming)
+
+
+def _watch(coming: int) -> None:
+    asked = False
+    while number := os.read(coming, 1):
+        if number[0] not in SIGNALS:
+            continue
+        if asked:
+            _leave(number[0])
+        asked = True
+        with suppress(OSError, ValueError):
+            os.write(sys.stderr.fileno(), ACKNOWLEDGED)
+
+
+def _leave(signum: int) -> None:
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), b"\x1b[?25h\n")  # a live view may have hidden the cursor
+    os._exit(ExitCode.SIGTERM if signum == signal.SIGTERM else ExitCode.SIGINT)
+
+
+def _forget_in_a_fork() -> None:
+    """A forked child gets a terminal's Ctrl-C too, and would tell it through its parent's pipe."""
+    with suppress(ValueError):
+        signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_a_fork)
