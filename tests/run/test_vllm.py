@@ -14,7 +14,7 @@ from metronome_cli.run.vllm_lab import VllmPlan
 from metronome_cli.targets.vllm.fake import FakeStreams
 from tests.run.builders import Recorder, small_profile
 
-FRAME = {"period": "20ms", "sample_rate": 16000, "deadline": "60ms"}
+FRAME = {"period": "20ms", "sample_rate": 16000, "deadline": "60ms", "backlog_limit": 1000}
 
 
 def measure(profile, engine=None, **plan):
@@ -38,7 +38,7 @@ def a_profile(**changes):
 def test_a_point_lives_through_the_session_and_the_engine_is_stopped():
     report, engines, observer = measure(a_profile())
     point = report.capacity.points[0]
-    assert (report.status, report.clock, point.ended_by) == ("complete", "real", "complete")
+    assert (report.status, report.clock, point.ended_sessions) == ("complete", "real", {})
     assert point.frames > 50
     assert [engine.stopped for engine in engines] == [True]
     assert report.engine["engine"] == "fake"
