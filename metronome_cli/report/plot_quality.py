@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from metronome_cli.report.model import Report
 from metronome_cli.report.plotting import Plot, legend, make_plot, share_axis, short
@@ -29,6 +29,7 @@ def perplexity_by_age(report: Report) -> Plot | None:
         _paint(panel, lines)
         if highest > 4 * lowest:
             panel.set_yscale("log")
+            panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             panel.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
         else:
@@ -69,13 +70,20 @@ def _part(report: Report) -> Quality | None:
 
 
 def _lines(part: Quality | None, points: Callable[[QualityVariant], list[tuple[int, float]]]) -> list[_Line]:
-    """As many variants as there are colours, those with the most to say kept: unbounded, the recommended,
-    then in order."""
+    """As many variants as there are colours: unbounded, the recommended, those that may be as good, then in
+    order."""
     found: list[_Line] = []
     if part is None:
         return found
     best = part.recommended.name if part.recommended else ""
-    ordered = sorted(part.variants, key=lambda one: (one.standing != "baseline", one.name != best))
+    ordered = sorted(
+        part.variants,
+        key=lambda one: (
+            one.standing != "baseline",
+            one.name != best,
+            one.standing not in ("as good", "open"),
+        ),
+    )
     for one in ordered:
         drawn = points(one)
         if len(drawn) > 1 and len(found) < len(SERIES):
