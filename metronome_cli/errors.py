@@ -62,7 +62,8 @@ def _printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode() for char in text
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+        for char in text
     )
 
 

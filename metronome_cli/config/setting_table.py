@@ -170,7 +170,9 @@ SETTINGS: dict[str, Setting] = {
         Setting("ray", values.text, "Ray cluster whose machines call --target: auto, an address, or local."),
         Setting("scrape", values.text, "The server's metrics: http://HOST:PORT/metrics."),
         Setting("scrape_metric", values.text, "Gauge of the pool's used share, for servers not known here."),
-        Setting("served_model", values.text, "Model of a vllm-realtime server; by its own list unless given."),
+        Setting(
+            "served_model", values.text, "Model of a vllm-realtime server; by its own list unless given."
+        ),
         Setting("ca_file", values.path, "Trust this authority, or server's own certificate, too; PEM."),
         Setting(
             "connect_timeout", values.duration, "Longest wait for the server to open a connection.", 10.0

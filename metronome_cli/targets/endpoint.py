@@ -218,7 +218,10 @@ def not_reached(target: str, error: KnockError) -> UsageError | EngineError:
             f"{shown(target)}: {error.detail}",
             hint="--ca-file FILE names the authority that signed it, or itself",
         )
-    return EngineError(f"{shown(target)} cannot be reached: {error.reason}: {error.detail}")
+    return EngineError(
+        f"{shown(target)} cannot be reached: {error.reason}: {error.detail}",
+        hint="is a server running there, and is it a websocket's? --connect-timeout waits longer",
+    )
 
 
 async def _which_realtime(socket: ClientConnection, limits: Limits) -> str:

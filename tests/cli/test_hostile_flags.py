@@ -23,6 +23,8 @@ PREDICT = ["predict", "--profile", "smoke", "--sessions", "4"]
     ([*CAPACITY, "--connect-timeout", "1s"], "--connect-timeout is for callers of a server"),
     ([*CAPACITY, "--workers", "2"], "--workers is for callers of a server"),
     ([*CAPACITY, "--max-sessions", "9" * 30], "out of range"),
+    ([*CAPACITY, "--session-length", "1ms"], "ends before its first frame"),
+    ([*CAPACITY, "--target", "ws://127.0.0.1:1", "--clock", "real"], "not a server's"),
     ([*FLEET, "--peak-sessions", "1000000000"], "more than a million GPUs"),
     ([*FLEET, "--arrivals", "1000000/s", "--mean-call", "1000h"], "more than a million GPUs"),
     ([*FLEET, "--arrivals", "2/s", "--mean-call", "4m", "--block", "0"], "--block 0"),
