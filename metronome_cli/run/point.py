@@ -20,6 +20,7 @@ from metronome_cli.load.recording import Ages, RunHead
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.model import Binding, Collapse, Ended, LatencyMs, ObjectiveResult, Point
+from metronome_cli.report.words import plural
 from metronome_cli.run.answer import sessions_text
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.watch import Watch
@@ -280,13 +281,15 @@ class PointRun:
     def _memory_reason(self, ended_by: Ended) -> str:
         driver, ended = self.driver, self.driver.population.ended
         if ended_by == "context_limit":
-            return f"{ended['context']} sessions reached the model's context limit before the session length"
+            reached = plural(ended["context"], "session")
+            return f"{reached} reached the model's context limit before the session length"
         if ended_by == "refused":
-            return f"{self.refused + ended['refused']} sessions were refused: no room in the KV pool"
+            refused = self.refused + ended["refused"]
+            return f"{plural(refused, 'session')} {'was' if refused == 1 else 'were'} refused: no room in the KV pool"
         full = f"the {driver.full_pool} pool was full at {driver.pool_full_s:.1f} s"
         if self.collapse is not None:
             return f"{full}; every session fell silent"
-        return f"{full}: {driver.preemptions} preemptions" if driver.preemptions else full
+        return f"{full}: {plural(driver.preemptions, 'preemption')}" if driver.preemptions else full
 
 
 def seen_collapse(driver: Drives) -> Collapse:
