@@ -53,6 +53,7 @@ class EventsFile:
             directory.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=directory):
                 pass
+            self._lock = _locked(directory)
         except OSError as error:
             raise UsageError(
                 f"cannot write to {directory}: {error.strerror or error}",
@@ -89,6 +90,9 @@ class EventsFile:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     # -- the disk ----------------------------------------------------------------------------------
 
@@ -149,6 +153,29 @@ class EventsFile:
 
 def _line(value: dict[str, Any]) -> bytes:
     return dumps(value).encode("utf-8") + b"\n"
+
+
+def _locked(directory: Path) -> int | None:
+    """A descriptor that holds the directory for one run, until it ends or is killed; None where nothing can.
+
+    Raises UsageError while another run holds it: each would rename and replace the other's files.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    held = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise UsageError(
+            f"another run is writing to {directory}", hint="give each run its own --output directory"
+        ) from None
+    except OSError:  # a file system without locks
+        os.close(held)
+        return None
+    return held
 
 
 def head() -> dict[str, Any]:

@@ -265,3 +265,12 @@ def wait_for_lines(file, count, process):
             return
         time.sleep(0.005)
     raise AssertionError("the run ended by itself")
+
+
+def test_a_directory_is_one_runs_at_a_time(tmp_path) -> None:
+    first = EventsFile(tmp_path)
+    with pytest.raises(UsageError, match="another run is writing"):
+        EventsFile(tmp_path)
+    first.close()
+    EventsFile(tmp_path).close()
+    assert list(tmp_path.iterdir()) == []
