@@ -100,10 +100,10 @@ class PointRun:
         self._warm_up()
         self._silence = SilenceWatch(self.driver.ledger, self._patience_s())
         while not self.lab.stop() and not self._over():
-            self._top_up()
             self.feeder.run_until(self._window_end_s())
             self.watch.close_window(self._done())
             self._look_for_collapse()
+            self._top_up()  # before it is asked whether anybody is left
 
     def _window_end_s(self) -> float:
         ahead = self.driver.clock.now() + self.window_s

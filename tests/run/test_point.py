@@ -78,3 +78,11 @@ def test_interrupted_is_never_a_pass():
     assert point.verdict == "inconclusive"
     assert point.ended_by == "interrupted"
     assert point.latency_ms.p99 is None
+
+
+def test_one_session_is_followed_by_another_until_the_verdict_is_settled():
+    point = PointRun(lab_on(always(0.002), length_s=20.0), PointPlan(1, "confirm", max_steps=1000)).run(
+        into=[]
+    )
+    assert point.verdict == "pass"
+    assert point.steps >= 459
