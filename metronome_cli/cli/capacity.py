@@ -117,6 +117,9 @@ def capacity(
         vllm = vllm_plan(settings)
         conduct(settings, lambda observer, stop: run_vllm_capacity(plan, vllm, observer, stop))
     if settings["target"] is not None:
+        from metronome_cli.targets.protocols import need_libraries
+
+        need_libraries()
         from metronome_cli.run.plans import remote_plan
         from metronome_cli.run.remote import run_remote_capacity
 

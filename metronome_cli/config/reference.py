@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from metronome_cli.config import values
 from metronome_cli.config.setting_table import OTHER_VARIABLES, SETTINGS, Setting
 
 _HEAD = """# Settings and environment variables
@@ -69,6 +70,8 @@ def default_text(row: Setting) -> str:
     value: Any = row.default
     if value is None or value == ():
         return "the profile's" if row.profile_key else "none"
+    if row.read is values.duration:
+        return f"`{value:g}s`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

@@ -16,6 +16,7 @@ VIRTUAL_CLOCK = (
     "Virtual clock: idle time was skipped; the time of every engine step was measured and counted in full."
 )
 _MOST_FACTS = 400
+BUSY_CORES = 0.3  # that others use on average: enough to hold up a step now and then
 
 
 def notes(report: Report) -> list[str]:
@@ -38,11 +39,22 @@ def _conditions(report: Report) -> Iterator[str]:
     replayed = report.settings.get("replay")
     if isinstance(replayed, dict):
         yield f"The load was a recorded one, from {str(replayed.get('value'))[:200]}."
+    busy = busy_with_others(report)
+    if busy:
+        yield f"The machine was busy: {busy}. Every step took longer for it; measure again when it is quiet."
     if report.generator.healthy is False:
         yield f"{_late(report)}: latency is not the engine's alone there."
     each = max((part.windows_each for part in _measured(report)), default=1)
     if each > 1:
         yield f"Timelines are shortened: up to {each} windows in one, peaks kept."
+
+
+def busy_with_others(report: Report) -> str | None:
+    """How much of the machine other work had, where it was enough to spoil times; None where it was not."""
+    busy, cores = report.environment.get("busy_cores"), report.environment.get("cores")
+    if not isinstance(busy, int | float) or not isinstance(cores, int | float) or busy < BUSY_CORES:
+        return None
+    return f"other work used {busy:.1f} of {cores:g} cores"
 
 
 def _wires(report: Report) -> Iterator[str]:

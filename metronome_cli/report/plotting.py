@@ -81,6 +81,7 @@ def share_axis(panel: Axes) -> None:
 
 
 def time_axis(panel: Axes, end_s: float) -> None:
+    end_s = max(end_s, panel.get_xlim()[1])  # windows may be out of order in a file that was made by hand
     factor, unit = (1.0, "s") if end_s <= 180 else (60.0, "min") if end_s <= 10800 else (3600.0, "h")
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
     panel.xaxis.set_major_locator(MultipleLocator(tick_s(end_s, factor)))

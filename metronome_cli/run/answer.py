@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from metronome_cli.config.quantities import format_duration
+from metronome_cli.report.facts import busy_with_others
 from metronome_cli.report.model import Arm, Capacity, Point, Report, Trials
 
 
@@ -21,16 +22,21 @@ def answer(report: Report, decisive: Point | None) -> str:
         return (
             "Interrupted before anything was measured." if report.status == "interrupted" else "Not measured."
         )
-    prefix = _interrupted(report)
+    prefix, suffix = _interrupted(report), _on_a_busy_machine(report)
     if capacity.method == "single":
-        return prefix + _single(capacity, decisive)
+        return prefix + _single(capacity, decisive) + suffix
     if capacity.safe_sessions is None:
-        return prefix + _no_safe(capacity, decisive)
-    return prefix + _safe(capacity, decisive)
+        return prefix + _no_safe(capacity, decisive) + suffix
+    return prefix + _safe(capacity, decisive) + suffix
 
 
 def _interrupted(report: Report) -> str:
     return "Interrupted. " if report.status == "interrupted" else ""
+
+
+def _on_a_busy_machine(report: Report) -> str:
+    busy = busy_with_others(report)
+    return f" All this on a busy machine: {busy}." if busy else ""
 
 
 def _arm(arm: Arm) -> str:
@@ -40,10 +46,10 @@ def _arm(arm: Arm) -> str:
         silent = "" if last is None else f", the last answer at {last:.0f} s"
         return (
             f"{arm.name} ({arm.policy}): over-admits into the wall, pool full at {arm.collapse.t_s:.0f} s{silent}, "
-            f"{arm.lost_sessions} sessions lost."
+            f"{sessions_text(arm.lost_sessions)} lost."
         )
     full = "" if arm.occupancy_max is None else f", pool at most {_percent(arm.occupancy_max)} full"
-    return f"{arm.name} ({arm.policy}):{settled}{full}, {arm.lost_sessions} sessions lost."
+    return f"{arm.name} ({arm.policy}):{settled}{full}, {sessions_text(arm.lost_sessions)} lost."
 
 
 def _trials(series: Trials) -> str:

@@ -36,6 +36,7 @@ from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFE
 from metronome_cli.run.in_process import load_model
 from metronome_cli.run.kept_load import KeptLoad
 from metronome_cli.run.lab import Lab, TargetFactory
+from metronome_cli.run.machine_load import LoadWatch
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan, PointRun, all_old
 from metronome_cli.run.replay import Replay, recorded_offer
@@ -67,6 +68,7 @@ class CapacityRun:
     """One run of one plan; what is known so far, and the report that it makes at any instant."""
 
     _whole_frames = False  # whether speech is dealt out in whole frames
+    _in_this_process = True
 
     def __init__(self, plan: CapacityPlan, observer: Observer, stop: Stop, build: Builder) -> None:
         self.kept_load = KeptLoad(plan, observer)
@@ -83,6 +85,7 @@ class CapacityRun:
         self.engine: dict[str, object] = {}
         self.weights: str | None = None
         self.pulse = Pulse()
+        self._load = LoadWatch()
         self._build = build
         self._began_s = time.perf_counter()
         self._started_at = datetime.now(UTC)
@@ -214,7 +217,7 @@ class CapacityRun:
             version=__version__,
             seed=plan.seed,
             profile=plan.profile.model_dump(mode="json"),
-            environment=environment(),
+            environment={**environment(), "busy_cores": self._busy_cores()},
             weights=self.weights,
             settings=dict(plan.settings),
             objectives=self._objectives(decisive),
@@ -228,6 +231,10 @@ class CapacityRun:
         )
         report.answer = answer(report, decisive)
         return report
+
+    def _busy_cores(self) -> float | None:
+        """What others kept busy meanwhile; None where a server or an engine of its own is among the others."""
+        return self._load.others() if self._in_this_process else None
 
     def _status(self) -> Status:
         if self.error is not None:

@@ -45,14 +45,18 @@ class LoadWatch:
     def __init__(self) -> None:
         self._began = _busy_s(), time.process_time(), time.perf_counter()
 
-    def read(self, environ: Mapping[str, str] = os.environ) -> MachineLoad:
-        """The load over the span until now."""
+    def others(self) -> float | None:
+        """Cores that other processes kept busy until now, on average; None where nobody says."""
         busy, own, wall = self._began
         now_busy = _busy_s()
-        others = None
-        if busy is not None and now_busy is not None:
-            spent = (now_busy - busy) - (time.process_time() - own)
-            others = max(0.0, spent / max(1e-9, time.perf_counter() - wall))
+        if busy is None or now_busy is None:
+            return None
+        spent = (now_busy - busy) - (time.process_time() - own)
+        return max(0.0, spent / max(1e-9, time.perf_counter() - wall))
+
+    def read(self, environ: Mapping[str, str] = os.environ) -> MachineLoad:
+        """The load over the span until now."""
+        others = self.others()
         cores = usable_cores()
         threads, source = step_threads(cores, environ)
         return MachineLoad(cores, others, spin_share(), threads, source, _load_average())

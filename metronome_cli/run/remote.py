@@ -54,6 +54,7 @@ class RemoteCapacityRun(CapacityRun):
     """One run of one plan against one server."""
 
     _whole_frames = True
+    _in_this_process = False
 
     def __init__(
         self, plan: CapacityPlan, remote: RemotePlan, found: Endpoint, observer: Observer, stop: Stop

@@ -136,13 +136,14 @@ def _chosen(runs: list[tuple[str, list[TimelinePoint], float]], wanted: str | No
     trace = make_trace([(p.t_s, p.occupancy) for p in points], f"{file} ({name})")
     steps = np.diff([0.0, *(p.t_s for p in points)])
     offered = [p.sessions * step / period_s for p, step in zip(points, steps, strict=True)]
+    offered[:1] = [0.0]  # the first window began somewhere after a warm-up: it is not counted
     known = not math.isnan(period_s)
     return Recording(
         name,
         trace,
         [p.t_s for p in points],
         offered if known else [],
-        [p.frames - p.empty_frames for p in points] if known else [],
+        [p.frames - p.empty_frames if row else 0 for row, p in enumerate(points)] if known else [],
     )
 
 

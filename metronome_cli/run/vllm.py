@@ -64,6 +64,8 @@ def run_vllm_capacity(
 class VllmCapacityRun(CapacityRun):
     """One run of one plan on vLLM. `make_engine` makes an engine that is not started yet."""
 
+    _in_this_process = False
+
     def __init__(
         self, plan: CapacityPlan, vllm: VllmPlan, make_engine: EngineMaker, observer: Observer, stop: Stop
     ) -> None:

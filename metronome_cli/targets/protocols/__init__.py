@@ -54,5 +54,5 @@ def need_libraries() -> None:
         except ImportError:
             raise UsageError(
                 f"servers over the network need the package {library!r}",
-                hint="pip install 'metronome-cli[net]'",
+                hint="pip install 'metronome-cli[net]', or from a checkout pip install '.[net]'",
             ) from None
