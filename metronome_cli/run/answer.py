@@ -118,7 +118,8 @@ def _evidence(point: Point) -> str:
             sign = "<=" if "<=" in result.objective else "<"
             name = result.objective.split("<")[0]
             parts.append(f"{name} latency {result.measured:.0f} ms {sign} {result.limit:g} ms")
-    parts.append(f"{point.misses:,} misses in {point.steps:,} steps, 99 % confidence")
+    missed = "1 miss" if point.misses == 1 else f"{point.misses:,} misses"
+    parts.append(f"{missed} in {point.steps:,} steps, 99 % confidence")
     text = ", ".join(parts)
     if point.occupancy_max is not None:
         text += f"; KV pool {_percent(point.occupancy_max)} full"
