@@ -296,6 +296,9 @@ class Search:
                 found.first_failing - found.safe <= found.step or self._out_of_time()
             ):
                 return
+            if found.first_failing is None and not self._grows and self._out_of_time():
+                self._leap_to_a_failure(found.safe)
+                return
             following = found.safe + found.step
             if found.first_failing is not None:  # the candidate fell far: halve what lies between
                 following = max(following, (found.safe + found.first_failing) // 2)
@@ -321,6 +324,18 @@ class Search:
         """Late steps that are too few to refute still say what comes before a failure further up."""
         if point.missed_steps:
             self.found.binding = "deadline"
+
+    def _leap_to_a_failure(self, sessions: int) -> None:
+        """Out of time and nothing seen to fail yet: short looks further up, each a quarter more, until one does."""
+        while sessions < self.ceiling and not self.lab.stop():
+            sessions = min(self.ceiling, sessions + max(1, sessions // 4))
+            self._look(sessions)
+            if self.found.first_failing is not None:
+                return
+        if self.memory_known and self.ceiling == self.memory_limit:
+            self._show_memory_fails(self.memory_limit + 1)
+        else:
+            self.found.undecided = "no larger number was seen to fail in the time given"
 
     def _out_of_time(self) -> bool:
         """Whether one more confirmation would take the search past its budget; a safe and a failing N are known."""

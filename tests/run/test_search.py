@@ -105,3 +105,14 @@ def test_a_spent_budget_leaves_what_lies_between_open():
     assert found.first_failing > found.safe
     following = [p for p in searched.points if p.role == "next"]
     assert len(following) <= 1  # only where no number was yet seen to fail
+
+
+def test_out_of_time_without_a_failure_leaps_to_one():
+    lab = lab_on(linear(0.004, 0.0012))
+    searched = Search(lab, GAINS, "ramp", soak=False, confirm_steps=1000, budget_s=1e-6)
+    searched.found.safe, searched.found.step = 20, 1
+    searched._show_the_next_fails()
+    found = searched.found
+    assert (found.safe, found.binding, found.undecided) == (20, "deadline", None)
+    assert 30 < found.first_failing
+    assert {point.role for point in searched.points} == {"screen"}
