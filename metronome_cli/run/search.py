@@ -30,7 +30,7 @@ RAMP_WINDOW_PERIODS = 6  # of a ramp's window, at the least
 RERUNS = 2  # of a point in which the generator stalled
 DOWNWARD_TRIES = 9  # strides double while points fail, so that they reach 1 from anywhere
 NOT_BY_CHANCE: tuple[Binding, ...] = ("memory", "context", "slots")
-AUTO_BUDGET_S = 55.0  # of wall time
+AUTO_BUDGET_S = 46.0  # of wall time
 AUTO_CONFIRMATIONS = 4  # where one takes long, as with a frame a second
 ROOM_FOR_BAD = 2.2  # times the steps that a run without a bad one needs: room for one or two
 
