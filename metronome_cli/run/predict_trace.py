@@ -10,8 +10,9 @@ from metronome_cli.config.quantities import format_duration
 from metronome_cli.errors import UsageError, Verdict
 from metronome_cli.forecast.extrapolate import Extrapolation, extrapolate
 from metronome_cli.forecast.trace import Trace
-from metronome_cli.report.model import Forecast, Interval, Report
+from metronome_cli.report.model import Forecast, Report
 from metronome_cli.report.words import percent
+from metronome_cli.run.extrapolated import extrapolated
 from metronome_cli.run.predict_report import Draft
 from metronome_cli.run.traces import Recording, read_recording
 
@@ -70,23 +71,14 @@ def early_part(trace: Trace, share: float | None = None, until_s: float | None =
 
 def _forecast(plan: TracePlan, recording: Recording, fitted: Trace, found: Extrapolation) -> Forecast:
     end_s = float(fitted.t_s[-1]) if len(fitted) else None
-    return Forecast(
+    return extrapolated(
+        found,
+        fitted,
         source="trace",
         session_length_s=plan.session_length_s,
-        t_sat_s=Interval(estimate=found.t_sat_s, low=found.low_s, high=found.high_s),
-        collapse_probability=None,
-        binding="pool" if found.saturates else "none",
-        max_sessions=None,
-        safe_window=None,
-        saturates=found.saturates,
-        reason=found.reason,
-        occupancy=float(fitted.occupancy[-1]) if len(fitted) else None,
-        rate_per_s=found.rate_per_s,
-        falling=found.falling,
         served_share=None if end_s is None else recording.served_share(end_s),
         remaining_s=None if end_s is None or found.t_sat_s is None else max(0.0, found.t_sat_s - end_s),
         observed_t_sat_s=recording.trace.full_at_s,
-        fitted_until_s=end_s,
         gaps=list(recording.trace.notes),
         assumptions=[f"run: {recording.name}", *ASSUMPTIONS],
         details={"samples": len(recording.trace), "samples_fitted": len(fitted)},

@@ -10,7 +10,8 @@ from metronome_cli.forecast.extrapolate import extrapolate
 from metronome_cli.forecast.trace import Trace
 from metronome_cli.load.paced import WireCounts
 from metronome_cli.measure.histogram import LogHistogram
-from metronome_cli.report.model import Forecast, Interval, Spread, Wire
+from metronome_cli.report.model import Forecast, Spread, Wire
+from metronome_cli.run.extrapolated import extrapolated
 from metronome_cli.run.predict_trace import EARLY
 from metronome_cli.targets.endpoint import Endpoint
 from metronome_cli.targets.remote import RemoteTarget
@@ -65,22 +66,13 @@ def forecast_of(
         return None
     fitted = trace if full_s is None else _early(trace)
     found = extrapolate(fitted)
-    return Forecast(
+    return extrapolated(
+        found,
+        fitted,
         source="scrape",
         sessions=sessions,
         session_length_s=length_s,
-        t_sat_s=Interval(estimate=found.t_sat_s, low=found.low_s, high=found.high_s),
-        collapse_probability=None,
-        binding="pool" if found.saturates else "none",
-        max_sessions=None,
-        safe_window=None,
-        saturates=found.saturates,
-        reason=found.reason,
-        occupancy=float(fitted.occupancy[-1]) if len(fitted) else None,
-        rate_per_s=found.rate_per_s,
-        falling=found.falling,
         observed_t_sat_s=full_s,
-        fitted_until_s=float(fitted.t_s[-1]) if len(fitted) else None,
         gaps=list(trace.notes),
         assumptions=[
             "the same sessions go on as they did in the fitted part",
