@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from metronome_cli.config.quantities import format_size
-from metronome_cli.report.model import Arm, Point, Report
+from metronome_cli.report.arms import Arm
+from metronome_cli.report.capacity import Point
+from metronome_cli.report.model import Report
 from metronome_cli.report.words import duration, ms, number, plural
 
 RANDOM_WEIGHTS = (

@@ -1,10 +1,28 @@
-"""How the load generator fared over all points of a run."""
+"""The part of a report on the load generator, and how it is made of all points of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from metronome_cli.report.model import Generator, Point
+from metronome_cli.report.capacity import Point
+from metronome_cli.report.part import Natural, Part
+
+
+class Generator(Part):
+    """How the load generator fared itself, at the worst point."""
+
+    late_ms_p99: float | None = None
+    """99th percentile over the steps, of how late the latest frame of each was begun."""
+    pacing_ms_p999: float | None = None
+    """99.9th percentile over the frames sent to a server, of how late each went out; null: no server was driven."""
+    late_share: float | None = None
+    """Share of those frames that went out more than 5 ms late."""
+    cpu_share: float | None = None
+    """Processor time of the busiest process with callers, as a share of one core."""
+    workers: Natural = 0
+    """Processes with callers in them, beside the one that counts."""
+    healthy: bool | None = None
+    """False where it was too late for a verdict; null: not measured."""
 
 
 def generator_of(points: Sequence[Point]) -> Generator:

@@ -12,7 +12,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from metronome_cli.report.facts import notes
-from metronome_cli.report.model import ObjectiveResult, Report
+from metronome_cli.report.measured import ObjectiveResult
+from metronome_cli.report.model import Report
 from metronome_cli.report.words import measured
 from metronome_cli.report.write import write_text
 

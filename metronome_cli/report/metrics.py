@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from metronome_cli.report.model import Point, Report
+from metronome_cli.report.capacity import Point
+from metronome_cli.report.model import Report
 
 Better = Literal["lower", "higher"]
 Read = Callable[[Report, Point | None], float | None]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from metronome_cli.report.model import Point, Report
+from metronome_cli.report.capacity import Point
+from metronome_cli.report.model import Report
 from metronome_cli.report.plotting import (
     Plot,
     deadline_line,

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from metronome_cli.report.arms import Arm
+from metronome_cli.report.capacity import Point
 from metronome_cli.report.facts import deciding_point, failing_point
-from metronome_cli.report.model import Arm, Point, Report, TimelinePoint
+from metronome_cli.report.measured import TimelinePoint
+from metronome_cli.report.model import Report
 from metronome_cli.report.plotting import (
     WINDOWS,
     Plot,

@@ -15,20 +15,13 @@ from pydantic import TypeAdapter
 from metronome_cli.config.objectives import Objective
 from metronome_cli.config.quantities import format_duration
 from metronome_cli.errors import Verdict, exit_code_for
+from metronome_cli.report.arms import Arm, Trials
+from metronome_cli.report.audio import AudioReport
+from metronome_cli.report.capacity import Capacity, Point
 from metronome_cli.report.facts import setting
 from metronome_cli.report.generator import generator_of
-from metronome_cli.report.model import (
-    Arm,
-    AudioReport,
-    Capacity,
-    Collapse,
-    LatencyMs,
-    ObjectiveResult,
-    Point,
-    Report,
-    TimelinePoint,
-    Trials,
-)
+from metronome_cli.report.measured import Collapse, LatencyMs, ObjectiveResult, TimelinePoint
+from metronome_cli.report.model import Report
 from metronome_cli.report.read import parse_report
 from metronome_cli.report.strict_json import dumps
 from metronome_cli.report.thin import Timeline

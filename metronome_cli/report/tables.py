@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from metronome_cli.config.quantities import format_size
-from metronome_cli.report.model import Arm, Interval, Point, Report, Wire
+from metronome_cli.report.arms import Arm
+from metronome_cli.report.capacity import Point
+from metronome_cli.report.forecast import Interval
+from metronome_cli.report.model import Report
 from metronome_cli.report.probe_text import device, surfaces
 from metronome_cli.report.table import Column, Table, without_empty_columns
 from metronome_cli.report.tables_probe import age_limits, cells, movers, policy_costs
 from metronome_cli.report.tables_quality import quality_tables
+from metronome_cli.report.wire import Wire
 from metronome_cli.report.words import NO_DATA, duration, measured, ms, number, percent
 
 

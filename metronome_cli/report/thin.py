@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from metronome_cli.report.model import TimelinePoint
+from metronome_cli.report.measured import TimelinePoint
 
 MOST_WINDOWS = 1000
 

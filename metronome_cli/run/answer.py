@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from metronome_cli.config.quantities import format_duration
+from metronome_cli.report.arms import Arm, Trials
+from metronome_cli.report.capacity import Capacity, Point
 from metronome_cli.report.facts import busy_with_others
-from metronome_cli.report.model import Arm, Capacity, Point, Report, Trials
+from metronome_cli.report.model import Report
 
 
 def answer(report: Report, decisive: Point | None) -> str:

@@ -23,7 +23,8 @@ from metronome_cli.load.recording import RecordedRun, RunHead
 from metronome_cli.load.turns import TurnProcess
 from metronome_cli.measure.judge import Evidence, Judgement, generator_late, is_timing, judge
 from metronome_cli.measure.silence import SilenceWatch
-from metronome_cli.report.model import Arm, Collapse
+from metronome_cli.report.arms import Arm
+from metronome_cli.report.measured import Collapse
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.point import result_of, seen_collapse
 from metronome_cli.run.watch import Watch

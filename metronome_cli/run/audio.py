@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metronome_cli.config.profile import Frame
-from metronome_cli.report.model import AudioFile, AudioRefusal, AudioReport
+from metronome_cli.report.audio import AudioFile, AudioRefusal, AudioReport
 from metronome_cli.run.observer import Observer
 
 if TYPE_CHECKING:

@@ -18,17 +18,13 @@ from metronome_cli.control.aimd import AimdGains
 from metronome_cli.errors import EngineError, Status, Verdict, exit_code_for
 from metronome_cli.load.population import StreamSource
 from metronome_cli.measure.pulse import Pulse
+from metronome_cli.report.arms import Arm, Trials
+from metronome_cli.report.audio import AudioReport
+from metronome_cli.report.capacity import Capacity, Point
 from metronome_cli.report.environment import environment
 from metronome_cli.report.generator import generator_of
-from metronome_cli.report.model import (
-    Arm,
-    AudioReport,
-    Capacity,
-    ObjectiveResult,
-    Point,
-    Report,
-    Trials,
-)
+from metronome_cli.report.measured import ObjectiveResult
+from metronome_cli.report.model import Report
 from metronome_cli.run.answer import answer
 from metronome_cli.run.arms import ADMISSION_GAINS, GUARDED, Offer, default_arms, run_arms
 from metronome_cli.run.audio import open_audio

@@ -19,7 +19,8 @@ from metronome_cli.load.feeder import Feeder
 from metronome_cli.load.recording import Ages, RunHead
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
-from metronome_cli.report.model import Binding, Collapse, Ended, LatencyMs, ObjectiveResult, Point
+from metronome_cli.report.capacity import Binding, Ended, Point
+from metronome_cli.report.measured import Collapse, LatencyMs, ObjectiveResult
 from metronome_cli.report.words import plural
 from metronome_cli.run.answer import sessions_text
 from metronome_cli.run.lab import Lab

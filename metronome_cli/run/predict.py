@@ -28,7 +28,8 @@ from metronome_cli.forecast.outlook import (
     Question,
     outlook,
 )
-from metronome_cli.report.model import Forecast, HazardForecast, Implied, Interval, MemoryLine, Report
+from metronome_cli.report.forecast import Forecast, HazardForecast, Implied, Interval, MemoryLine
+from metronome_cli.report.model import Report
 from metronome_cli.report.words import percent
 from metronome_cli.run.predict_report import Draft, interval
 

@@ -26,7 +26,8 @@ from metronome_cli.forecast.steptime import (
     measured_efficiency,
     resident_positions,
 )
-from metronome_cli.report.model import FleetPlan, FleetSize, GpuEstimate, Interval, Report
+from metronome_cli.report.forecast import FleetPlan, FleetSize, GpuEstimate, Interval
+from metronome_cli.report.model import Report
 from metronome_cli.report.read import load_report
 from metronome_cli.report.words import percent
 from metronome_cli.run.predict_report import Draft

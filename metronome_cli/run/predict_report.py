@@ -12,7 +12,8 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.errors import Status, Verdict, exit_code_for
 from metronome_cli.forecast.outlook import Span
 from metronome_cli.report.environment import environment
-from metronome_cli.report.model import FleetPlan, Forecast, GpuEstimate, Interval, Report
+from metronome_cli.report.forecast import FleetPlan, Forecast, GpuEstimate, Interval
+from metronome_cli.report.model import Report
 
 
 @dataclass(slots=True)

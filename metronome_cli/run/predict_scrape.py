@@ -19,7 +19,8 @@ from metronome_cli.forecast.extrapolate import FEWEST
 from metronome_cli.forecast.prometheus import parse
 from metronome_cli.forecast.scrapes import Scrapes, Sight
 from metronome_cli.forecast.servers import Reading, read
-from metronome_cli.report.model import Forecast, Interval, Report
+from metronome_cli.report.forecast import Forecast, Interval
+from metronome_cli.report.model import Report
 from metronome_cli.run.metrics_page import Fetch, fetch
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.predict_report import Draft

@@ -10,7 +10,8 @@ from metronome_cli.config.quantities import format_duration
 from metronome_cli.errors import UsageError, Verdict
 from metronome_cli.forecast.extrapolate import Extrapolation, extrapolate
 from metronome_cli.forecast.trace import Trace
-from metronome_cli.report.model import Forecast, Report
+from metronome_cli.report.forecast import Forecast
+from metronome_cli.report.model import Report
 from metronome_cli.report.words import percent
 from metronome_cli.run.extrapolated import extrapolated
 from metronome_cli.run.predict_report import Draft

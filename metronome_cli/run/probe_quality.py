@@ -27,8 +27,9 @@ from metronome_cli.quality.material import (
 from metronome_cli.quality.subject import Subject, load_subject
 from metronome_cli.quality.sweep import SINKS, WINDOWS, Prober, Progress, Sweep, grid
 from metronome_cli.quality.turns import conversations
+from metronome_cli.report.audio import AudioReport
 from metronome_cli.report.environment import environment
-from metronome_cli.report.model import AudioReport, Report
+from metronome_cli.report.model import Report
 from metronome_cli.report.probe import Probe
 from metronome_cli.report.quality import Quality, Recommended
 from metronome_cli.run.audio import audio_report

@@ -16,7 +16,8 @@ from metronome_cli.errors import UsageError
 from metronome_cli.load.drives import Drives
 from metronome_cli.load.paced import WirePopulation
 from metronome_cli.load.population import StreamSource
-from metronome_cli.report.model import Point, Report
+from metronome_cli.report.capacity import Point
+from metronome_cli.report.model import Report
 from metronome_cli.run.capacity import CapacityRun
 from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.lab import TargetFactory

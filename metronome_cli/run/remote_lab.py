@@ -27,7 +27,7 @@ from metronome_cli.load.population import StreamSource
 from metronome_cli.load.processes import start_workers
 from metronome_cli.load.ray_workers import need_ray, start_ray_workers
 from metronome_cli.load.recording import RunHead
-from metronome_cli.report.model import Forecast
+from metronome_cli.report.forecast import Forecast
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.metrics_page import fetch
 from metronome_cli.run.predict_scrape import ScrapePlan

@@ -15,7 +15,9 @@ from metronome_cli.errors import Verdict
 from metronome_cli.load.paced import NOT_LOST, reasons_in_words
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
-from metronome_cli.report.model import Binding, Collapse, Ended, Point, Wire
+from metronome_cli.report.capacity import Binding, Ended, Point
+from metronome_cli.report.measured import Collapse
+from metronome_cli.report.wire import Wire
 from metronome_cli.run.point import WARM_UP_STEPS, WINDOW_S, PointPlan, latency_of, result_of
 from metronome_cli.run.remote_lab import RemoteLab
 from metronome_cli.run.remote_wire import forecast_of, wire_of

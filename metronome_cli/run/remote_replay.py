@@ -10,7 +10,7 @@ from typing import cast
 
 from metronome_cli.errors import UsageError
 from metronome_cli.load.recording import RecordedRun
-from metronome_cli.report.model import Point
+from metronome_cli.report.capacity import Point
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.load_file import LoadFile
 from metronome_cli.run.point import PointPlan

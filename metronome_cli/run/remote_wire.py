@@ -10,7 +10,8 @@ from metronome_cli.forecast.extrapolate import extrapolate
 from metronome_cli.forecast.trace import Trace
 from metronome_cli.load.paced import WireCounts
 from metronome_cli.measure.histogram import LogHistogram
-from metronome_cli.report.model import Forecast, Spread, Wire
+from metronome_cli.report.forecast import Forecast
+from metronome_cli.report.wire import Spread, Wire
 from metronome_cli.run.extrapolated import extrapolated
 from metronome_cli.run.predict_trace import EARLY
 from metronome_cli.targets.endpoint import Endpoint

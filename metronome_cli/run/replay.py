@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from metronome_cli.errors import Verdict
 from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.recording import LoopStreams, RecordedRun, RecordedStreams, RecordedTurns
-from metronome_cli.report.model import Point
+from metronome_cli.report.capacity import Point
 from metronome_cli.run.arms import Offer
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.load_file import LoadFile

@@ -15,7 +15,8 @@ from metronome_cli.control.aimd import Aimd, AimdGains
 from metronome_cli.engine.types import SlotRefused
 from metronome_cli.errors import DeviceMemoryError
 from metronome_cli.load.drives import Drives
-from metronome_cli.report.model import Binding, Point, TimelinePoint
+from metronome_cli.report.capacity import Binding, Point
+from metronome_cli.report.measured import TimelinePoint
 from metronome_cli.report.thin import Timeline
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.point import WARM_UP_STEPS, PointPlan, PointRun, all_old

@@ -21,7 +21,8 @@ import numpy as np
 
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.trace import Trace, make_trace
-from metronome_cli.report.model import SCHEMA, Report, TimelinePoint
+from metronome_cli.report.measured import TimelinePoint
+from metronome_cli.report.model import SCHEMA, Report
 from metronome_cli.report.read import load_report, read_bounded
 from metronome_cli.report.strict_json import BadJson, loads
 

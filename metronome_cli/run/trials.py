@@ -13,7 +13,8 @@ from dataclasses import replace
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.config.profile import Profile
 from metronome_cli.measure.confidence import binomial_interval
-from metronome_cli.report.model import Point, Trials
+from metronome_cli.report.arms import Trials
+from metronome_cli.report.capacity import Point
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.point import PointPlan, PointRun
 

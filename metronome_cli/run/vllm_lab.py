@@ -13,7 +13,7 @@ from metronome_cli.load.driver import Driver
 from metronome_cli.load.loop_thread import LoopThread
 from metronome_cli.load.recording import RunHead
 from metronome_cli.load.streamed import StreamDriver, StreamPopulation
-from metronome_cli.report.model import Forecast
+from metronome_cli.report.forecast import Forecast
 from metronome_cli.run.lab import Lab
 from metronome_cli.targets.vllm.arguments import MOST_SEATS, Arguments, engine_arguments, make_room
 from metronome_cli.targets.vllm.engine import Streams

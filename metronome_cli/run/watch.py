@@ -6,7 +6,7 @@ import time
 
 from metronome_cli.load.drives import Drives
 from metronome_cli.measure.ledger import Tally
-from metronome_cli.report.model import TimelinePoint
+from metronome_cli.report.measured import TimelinePoint
 from metronome_cli.report.thin import Timeline
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.observer import Snapshot, WindowCounts

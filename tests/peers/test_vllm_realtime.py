@@ -20,7 +20,8 @@ import pytest
 
 from metronome_cli.config.objectives import Objective
 from metronome_cli.config.profile import Profile
-from metronome_cli.report.model import Point, Report
+from metronome_cli.report.capacity import Point
+from metronome_cli.report.model import Report
 from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.remote import run_remote_capacity
 from metronome_cli.run.remote_lab import RemotePlan

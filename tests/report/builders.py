@@ -3,28 +3,21 @@
 import math
 from datetime import UTC, datetime
 
-from metronome_cli.report.model import (
-    Arm,
-    AudioFile,
-    AudioRefusal,
-    AudioReport,
-    Capacity,
-    Collapse,
+from metronome_cli.report.arms import Arm, Trials
+from metronome_cli.report.audio import AudioFile, AudioRefusal, AudioReport
+from metronome_cli.report.capacity import Capacity, Point
+from metronome_cli.report.forecast import (
     FleetPlan,
     FleetSize,
     Forecast,
-    Generator,
     GpuEstimate,
     HazardForecast,
     Interval,
-    LatencyMs,
     MemoryLine,
-    ObjectiveResult,
-    Point,
-    Report,
-    TimelinePoint,
-    Trials,
 )
+from metronome_cli.report.generator import Generator
+from metronome_cli.report.measured import Collapse, LatencyMs, ObjectiveResult, TimelinePoint
+from metronome_cli.report.model import Report
 from metronome_cli.report.probe import DeadlineLimit, Limits, PolicyCost, Probe, ProbedCell
 from metronome_cli.report.quality import (
     AgedPerplexity,

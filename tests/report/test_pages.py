@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metronome_cli.report import html
+from metronome_cli.report.arms import Arm
+from metronome_cli.report.audio import AudioFile, AudioRefusal, AudioReport
 from metronome_cli.report.facts import RANDOM_WEIGHTS, VIRTUAL_CLOCK, flat, notes
-from metronome_cli.report.model import Arm, AudioFile, AudioRefusal, AudioReport
 from metronome_cli.report.plot_capacity import best_points
 from metronome_cli.report.plots import plots
 from metronome_cli.report.plotting import deadline_of, tick_s

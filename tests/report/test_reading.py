@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from metronome_cli.errors import MetronomeError, UsageError
 from metronome_cli.report import schema
 from metronome_cli.report.environment import environment
-from metronome_cli.report.model import LatencyMs, Report
+from metronome_cli.report.measured import LatencyMs
+from metronome_cli.report.model import Report
 from metronome_cli.report.read import load_report, parse_report
 from metronome_cli.report.strict_json import BadJson, dumps, loads
 from metronome_cli.report.write import report_json, write_report, write_text

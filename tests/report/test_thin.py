@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metronome_cli.report.facts import notes
-from metronome_cli.report.model import TimelinePoint
+from metronome_cli.report.measured import TimelinePoint
 from metronome_cli.report.thin import MOST_WINDOWS, Timeline, thin
 from tests.report.builders import capacity_report
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from metronome_cli.errors import UsageError
-from metronome_cli.report.model import Capacity, Point, Report
+from metronome_cli.report.capacity import Capacity, Point
+from metronome_cli.report.model import Report
 from metronome_cli.report.probe import Limits, Probe, ProbedCell
 from metronome_cli.report.write import report_json
 from metronome_cli.run.predict_fleet import Cards, FleetQuestion, predict_cards, predict_fleet

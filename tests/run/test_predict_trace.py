@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from metronome_cli.errors import UsageError
-from metronome_cli.report.model import Capacity, Forecast, Point, Report, TimelinePoint
+from metronome_cli.report.capacity import Capacity, Point
+from metronome_cli.report.forecast import Forecast
+from metronome_cli.report.measured import TimelinePoint
+from metronome_cli.report.model import Report
 from metronome_cli.report.write import report_json
 from metronome_cli.run.predict_trace import TracePlan, predict_trace
 from metronome_cli.run.traces import read_recording

@@ -11,7 +11,7 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from metronome_cli.report.model import Point
+from metronome_cli.report.capacity import Point
 from metronome_cli.run.point import PointPlan
 from metronome_cli.run.remote_point import RemotePointRun
 from metronome_cli.targets.endpoint import Limits
