@@ -39,9 +39,10 @@ from null_server import serve_null
 from metronome_cli.audio.library import load_library, sample_paths
 from metronome_cli.audio.streams import SpeechStreams
 from metronome_cli.config.loading import load_profile
+from metronome_cli.load.beat import beat_of
 from metronome_cli.load.far_share import FarShare
 from metronome_cli.load.opus_loop import encode_loop
-from metronome_cli.load.paced import PacedDriver, WirePopulation, beat_of, here
+from metronome_cli.load.paced import PacedDriver, WirePopulation, here
 from metronome_cli.load.processes import ProcessPost
 from metronome_cli.load.share import Order, ShareLike
 from metronome_cli.measure.histogram import LogHistogram

@@ -18,6 +18,15 @@ EndReason = Literal[
 # sessions over the network (load/wire.py).
 
 
+class OverError(Exception):
+    """A session ends here."""
+
+    def __init__(self, reason: EndReason, detail: str = "") -> None:
+        super().__init__(detail)
+        self.reason: EndReason = reason
+        self.detail = detail
+
+
 class SlotRefused(Exception):  # noqa: N818 - a state of the engine, not a fault
     """No seat, or no room in the pool, for one more session. `binding` is "slots" or "memory"."""
 

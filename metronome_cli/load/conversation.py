@@ -26,48 +26,15 @@ from typing import Any
 import numpy as np
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.engine.types import EndReason
+from metronome_cli.engine.types import EndReason, OverError
 from metronome_cli.errors import EngineError
+from metronome_cli.load.news import Ended, News, Paced, Seated, Stuck
 from metronome_cli.load.session import Stream, Turns
 from metronome_cli.measure.ledger import FrameRecord
 from metronome_cli.models.sound_tokens import sound_tokens
 from metronome_cli.targets.vllm.engine import Chunk, Heard, Streams
 
 _LOOK_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Seated:
-    """It may speak: the past it was given is in the cache."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Paced:
-    """One frame was handed over, `late_s` after its planned time."""
-
-    due_s: float
-    late_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """A frame was given up at `at_s`: nothing came for so long that the engine is not just slow."""
-
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The session is over."""
-
-    index: int
-    reason: EndReason
-    detail: str
-
-
-News = Seated | Paced | Stuck | Ended | FrameRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +55,6 @@ class _Frame:
     tokens: list[int]
     out: int
     told: bool = False
-
-
-class OverError(Exception):
-    """The session ends here."""
-
-    def __init__(self, reason: EndReason, detail: str = "") -> None:
-        super().__init__(detail)
-        self.reason: EndReason = reason
-        self.detail = detail
 
 
 class Conversation:
@@ -160,11 +118,12 @@ class Conversation:
     # -- the caller's side --------------------------------------------------------------------------------------
 
     async def _speak(self, gate: asyncio.Event) -> None:
+        came_s = self._now()
         past = min(self._profile.positions_at(self.age_s), self._engine.context - 1)
         if self.age_s and past > 0:
             self._put(_Frame(-math.inf, self._past(past), 0))
             await self._answered()
-        self._tell(Seated(self.index))
+        self._tell(Seated(self.index, self._now() - came_s))
         await gate.wait()
         await self._pace(self._now() + self._caller.phase_s)
         raise OverError("finished" if await self._last_answer() else "silenced")
@@ -259,9 +218,8 @@ class Conversation:
             if frame.told or frame.due_s > latest_s:
                 continue
             frame.told = True
-            given_up_s = frame.due_s + self._give_up_s
-            self._tell(Stuck(given_up_s))
-            self._tell(FrameRecord(self.index, frame.due_s, given_up_s, frame.out, 0))
+            self._tell(Stuck())
+            self._tell(FrameRecord(self.index, frame.due_s, frame.due_s + self._give_up_s, frame.out, 0))
 
 
 async def _first_to_end(*parts: Coroutine[Any, Any, None]) -> None:

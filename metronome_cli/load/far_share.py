@@ -111,7 +111,7 @@ class FarShare:
     def _lose(self, why: str) -> None:
         self.lost = f"{self.post.name} {why}"
         for index in sorted(self._open):
-            self._box.append(Ended(index, "shed", self.lost, 0.0, 0.0))
+            self._box.append(Ended(index, "shed", self.lost))
         self._open.clear()
 
     def forget(self, index: int) -> None:

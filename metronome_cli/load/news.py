@@ -1,4 +1,4 @@
-"""What a session over the network tells of itself."""
+"""What a session that lives by itself tells: on a socket (load/wire.py), or on an engine (load/conversation.py)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from metronome_cli.engine.types import EndReason
 from metronome_cli.measure.ledger import FrameRecord
+from metronome_cli.targets.protocols.events import Backlog
 
 
 @dataclass(slots=True)
 class Seated:
-    """The handshake is over, after `wait_s`."""
+    """It may speak, `wait_s` after it came: the handshake is over, or its past is in the cache."""
 
     index: int
     wait_s: float
@@ -18,28 +19,26 @@ class Seated:
 
 @dataclass(slots=True)
 class Paced:
-    """One frame went out, `late_s` after its planned time."""
+    """One frame was handed over, `late_s` after its planned time."""
 
     due_s: float
     late_s: float
 
 
 @dataclass(slots=True)
-class Lagged:
-    """The server's own account of its backlog."""
-
-    seconds: float
+class Stuck:
+    """A frame was given up: nothing came for so long that the engine is not just slow."""
 
 
 @dataclass(slots=True)
 class Ended:
-    """The session is over."""
+    """The session is over. Seconds of audio sent and heard, where a socket counted them."""
 
     index: int
     reason: EndReason
     detail: str
-    sent_s: float
-    heard_s: float
+    sent_s: float = 0.0
+    heard_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -51,4 +50,4 @@ class Returned:
     detail: str
 
 
-News = Seated | Paced | Lagged | Returned | Ended | FrameRecord
+News = Seated | Paced | Stuck | Backlog | Returned | Ended | FrameRecord

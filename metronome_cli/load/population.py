@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import EndReason, FrameInput
 from metronome_cli.load.arrivals import Arrival
+from metronome_cli.load.door import Door, Note
 from metronome_cli.load.session import Session, Stream, Turns
 from metronome_cli.targets.base import Target
-
-Note = Callable[[int, Arrival], None]  # takes down a caller at the door, by index
 
 
 class StreamSource(Protocol):
@@ -26,7 +24,7 @@ class StreamSource(Protocol):
         """Where in the period this session's frames fall, seconds."""
 
 
-class Population:
+class Population(Door):
     """Open sessions, ordered by the due time of their next frame (earliest deadline first).
 
     Their frames are staggered over the period, or, `aligned`, all due at its multiples.
@@ -42,28 +40,17 @@ class Population:
         aligned: bool = False,
         note: Note | None = None,
     ) -> None:
+        super().__init__(note)
         self.target = target
         self.profile = profile
-        self.ended: Counter[EndReason] = Counter()
-        self.refused = 0
         self._streams = streams
         self._turns = turns
         self._aligned = aligned
-        self._note = note
         self._sessions: dict[int, Session] = {}  # by index, in order of opening
         self._queue: list[tuple[float, int]] = []  # (due, index)
-        self._next_index = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    def knock(self, arrival: Arrival) -> int:
-        """A caller is at the door, whether he is let in or not: his index, which decides what he says and hears."""
-        index = self._next_index
-        self._next_index += 1
-        if self._note is not None:
-            self._note(index, arrival)
-        return index
 
     def open(
         self, now_s: float, age_s: float = 0.0, lifetime_s: float = math.inf, index: int | None = None

@@ -8,19 +8,18 @@ audio begins is taken out of its sight.
 from __future__ import annotations
 
 import gc
-import math
 import time
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from metronome_cli.load.beat import Beat
+from metronome_cli.load.live import Host
+from metronome_cli.load.loop_sessions import LoopSessions
 from metronome_cli.load.loop_thread import LoopThread
-from metronome_cli.load.news import News
 from metronome_cli.load.opus_loop import OpusLoop
 from metronome_cli.load.population import StreamSource
 from metronome_cli.load.wheel import Wheel
-from metronome_cli.load.wire import Beat, Hall, WireSession
+from metronome_cli.load.wire import Hall, WireSession
 from metronome_cli.targets.endpoint import Endpoint
 
 
@@ -41,7 +40,7 @@ class Order:
         return time.perf_counter() - self.zero_s
 
 
-class ShareLike(Protocol):
+class ShareLike(Host, Protocol):
     """Some of the sessions, wherever they are."""
 
     @property
@@ -51,20 +50,8 @@ class ShareLike(Protocol):
     def open(self, index: int, lifetime_s: float) -> None:
         """Let a caller knock."""
 
-    def hang_up(self, index: int) -> None:
-        """End that session; its end is news."""
-
-    def forget(self, index: int) -> None:
-        """Its end is known."""
-
     def begin(self) -> None:
         """Who is seated speaks, from now on."""
-
-    def poll(self, take: Callable[[News], None]) -> None:
-        """Whatever has come is taken."""
-
-    def horizon_s(self) -> float:
-        """No frame due before this instant can still be news after the next `poll`."""
 
     def start_closing(self) -> None:
         """End every session; returns at once."""
@@ -77,20 +64,17 @@ class ShareLike(Protocol):
         """Processor time of its process since audio began, as a share of one core; None before that."""
 
 
-class Share:
+class Share(LoopSessions[WireSession]):
     """Those in this process."""
 
     def __init__(self, order: Order) -> None:
+        super().__init__(LoopThread())
         self.lost: str | None = None
-        self.loop = LoopThread()
-        self.inbox: deque[News] = deque()
         self._streams = order.streams
         self._now = order.now
         self._hall = Hall(
             order.endpoint, order.beat, order.now, self.inbox.append, Wheel(order.now), loop=order.loop
         )
-        self._sessions: dict[int, WireSession] = {}
-        self._cancel: dict[int, Callable[[], None]] = {}
         self._began: tuple[float, float] | None = None  # wall, processor
 
     def open(self, index: int, lifetime_s: float) -> None:
@@ -101,12 +85,7 @@ class Share:
             phase_s=self._streams.phase_s(index),
             lifetime_s=lifetime_s,
         )
-        self._sessions[index] = session
-        self._cancel[index] = self.loop.spawn(session.live())
-
-    def hang_up(self, index: int) -> None:
-        if index in self._cancel:
-            self._cancel[index]()
+        self.add(index, session, session.live())
 
     def begin(self) -> None:
         if self._began is None:
@@ -114,23 +93,6 @@ class Share:
             gc.freeze()
             self._began = time.perf_counter(), time.process_time()
             self.loop.post(self._hall.open.set)
-
-    def poll(self, take: Callable[[News], None], most: int | None = None) -> None:
-        there = len(self.inbox)
-        for _ in range(there if most is None else min(there, most)):
-            take(self.inbox.popleft())
-
-    def forget(self, index: int) -> None:
-        """Its end is known."""
-        self._sessions.pop(index, None)
-        self._cancel.pop(index, None)
-
-    def horizon_s(self) -> float:
-        return min((session.horizon_s for session in list(self._sessions.values())), default=math.inf)
-
-    def start_closing(self) -> None:
-        for index in list(self._cancel):
-            self.hang_up(index)
 
     def close(self) -> None:
         self.loop.close()

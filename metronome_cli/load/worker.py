@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from metronome_cli.load.news import Ended, Lagged, News, Paced
+from metronome_cli.load.news import Ended, News, Paced
 from metronome_cli.load.share import Order, Share
 from metronome_cli.measure.ledger import FrameRecord
+from metronome_cli.targets.protocols.events import Backlog
 
 Command = tuple[str, int, float]  # "open", index, lifetime; "hang_up", index; "begin"; "close"
 BEGIN: Command = ("begin", 0, 0.0)
@@ -35,7 +36,7 @@ class Answer:
     cpu_share: float | None = None
     records: array[float] = field(default_factory=lambda: array("d"))  # five a frame, as in FrameRecord
     paced: array[float] = field(default_factory=lambda: array("d"))  # two a frame, as in Paced
-    lagged: array[float] = field(default_factory=lambda: array("d"))
+    backlogs: array[float] = field(default_factory=lambda: array("d"))
     rare: list[News] = field(default_factory=list)
 
     def add(self, news: News) -> None:
@@ -44,8 +45,8 @@ class Answer:
             self.records.extend((news.session, news.due_s, news.done_s, news.expected, news.delivered))
         elif isinstance(news, Paced):
             self.paced.extend((news.due_s, news.late_s))
-        elif isinstance(news, Lagged):
-            self.lagged.append(news.seconds)
+        elif isinstance(news, Backlog):
+            self.backlogs.append(news.seconds)
         else:
             self.rare.append(news)
 
@@ -57,7 +58,7 @@ class Answer:
             yield FrameRecord(int(session), due_s, done_s, int(expected), int(delivered))
         for at in range(0, len(paced), 2):
             yield Paced(paced[at], paced[at + 1])
-        yield from map(Lagged, self.lagged)
+        yield from map(Backlog, self.backlogs)
         yield from self.rare
 
 

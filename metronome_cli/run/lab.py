@@ -14,8 +14,9 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import FrameInput, SlotRefused
 from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.clock import ClockName, make_clock
+from metronome_cli.load.door import Note
 from metronome_cli.load.driver import Batching, Driver
-from metronome_cli.load.population import Note, Population, StreamSource
+from metronome_cli.load.population import Population, StreamSource
 from metronome_cli.load.recording import LoadRecorder, LoopStreams, NoRecorder, RunHead, caller_of
 from metronome_cli.load.session import Turns
 from metronome_cli.load.turns import TurnPlan

@@ -160,7 +160,7 @@ class RemoteSearch(Search):
         """Let callers knock, and wait until each has a seat or has none."""
         room = super()._seat(driver, wanted)
         population = cast(WirePopulation, driver.population)
-        while population.connecting and not self.lab.stop():
+        while population.preparing and not self.lab.stop():
             driver.run_until(driver.clock.now() + SEAT_POLL_S)
         if population.ended["refused"] or population.ended["queued"]:
             self._server.note_seats(max(1, len(population)))

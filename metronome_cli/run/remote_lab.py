@@ -20,9 +20,10 @@ from metronome_cli.config.urls import shown
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.prometheus import parse
 from metronome_cli.forecast.servers import read_any
+from metronome_cli.load.beat import beat_of
 from metronome_cli.load.driver import Driver
 from metronome_cli.load.opus_loop import OpusLoop, encode_loop
-from metronome_cli.load.paced import Crew, PacedDriver, WirePopulation, beat_of, here
+from metronome_cli.load.paced import Crew, PacedDriver, WirePopulation, here
 from metronome_cli.load.population import StreamSource
 from metronome_cli.load.processes import start_workers
 from metronome_cli.load.ray_workers import need_ray, start_ray_workers

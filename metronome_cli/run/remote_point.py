@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from metronome_cli.engine.types import EndReason
 from metronome_cli.errors import Verdict
-from metronome_cli.load.paced import NOT_LOST, reasons_in_words
+from metronome_cli.load.wire_counts import NOT_LOST, reasons_in_words
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.capacity import Binding, Ended, Point

@@ -8,7 +8,7 @@ from metronome_cli.config.quantities import format_duration
 from metronome_cli.engine.types import EndReason
 from metronome_cli.forecast.extrapolate import extrapolate
 from metronome_cli.forecast.trace import Trace
-from metronome_cli.load.paced import WireCounts
+from metronome_cli.load.wire_counts import WireCounts
 from metronome_cli.measure.histogram import LogHistogram
 from metronome_cli.report.forecast import Forecast
 from metronome_cli.report.wire import Spread, Wire

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMes
 from websockets.typing import Subprotocol
 
 from metronome_cli.config.urls import shown
-from metronome_cli.engine.types import EndReason
+from metronome_cli.engine.types import EndReason, OverError
 from metronome_cli.errors import EngineError, UsageError
 from metronome_cli.targets.protocols import PROTOCOLS, client_codec
 from metronome_cli.targets.protocols.base import ClientCodec, Traits
@@ -48,13 +48,8 @@ class Limits:
     reconnect: Reconnect = "none"  # what a session does whose connection broke off
 
 
-class KnockError(Exception):
-    """The door did not open; `reason` as a session's end."""
-
-    def __init__(self, reason: EndReason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason: EndReason = reason
-        self.detail = detail
+class KnockError(OverError):
+    """The door did not open."""
 
 
 class UntrustedError(KnockError):

@@ -6,16 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metronome_cli.load.far_share import FarShare, LostError
-from metronome_cli.load.news import Ended, Lagged, Paced, Seated
+from metronome_cli.load.news import Ended, Paced, Seated
 from metronome_cli.load.worker import BEGIN, Answer
 from metronome_cli.measure.ledger import FrameRecord
+from metronome_cli.targets.protocols.events import Backlog
 
 seconds = st.floats(-1e6, 1e6)
 whole = st.integers(0, 2**40)
 NEWS = st.one_of(
     st.builds(FrameRecord, whole, seconds, seconds, whole, whole),
     st.builds(Paced, seconds, seconds),
-    st.builds(Lagged, seconds),
+    st.builds(Backlog, seconds),
     st.builds(Seated, whole, seconds),
     st.builds(Ended, whole, st.just("closed"), st.text(), seconds, seconds),
 )
