@@ -39,7 +39,10 @@ class ObjectiveLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One objective's verdict. `measured` is in the objective's unit; `steps_missing` would settle an open one."""
+    """One objective's verdict. `measured` is in the objective's unit; `steps_missing` would settle an open one.
+
+    `promising`: not refuted, and with no more bad steps than the objective allows in so many, or a single one.
+    """
 
     objective: str
     metric: str
@@ -51,6 +54,7 @@ class Judgement:
     reason: str = ""
     steps_missing: int = 0
     bad_steps: int = 0
+    promising: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,10 @@ def judge(objective: ObjectiveLike, evidence: Evidence, confidence: float = 0.99
     total = evidence.ledger.total
     share = tail_share(objective.metric)
     if total.steps == 0:
-        return _result(
+        nothing = _result(
             objective, "inconclusive", None, confidence, "no step was measured", steps_needed(0.01)
         )
+        return replace(nothing, promising=False)
     if share is not None:
         measured = total.step_latency.percentile(1 - share)
         bad = total.steps_over[total.limits_ms.index(objective.limit)]
@@ -134,7 +139,7 @@ def _judge_share(
         missing = steps_to_settle(bad, steps, share, confidence)
         reason += f"; {missing:,} more good ones would settle it"
     result = _result(objective, verdict, measured, confidence, reason, missing)
-    return replace(result, bad_steps=bad)
+    return replace(result, bad_steps=bad, promising=result.promising and bad <= max(1, share * steps))
 
 
 def refutes(bad: int, steps: int, share: float, confidence: float) -> bool:
@@ -199,6 +204,7 @@ def _result(
         confidence,
         reason,
         missing,
+        promising=verdict != "fail",
     )
 
 

@@ -31,12 +31,13 @@ from metronome_cli.run.audio import open_audio
 from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
 from metronome_cli.run.in_process import load_model
 from metronome_cli.run.kept_load import KeptLoad
-from metronome_cli.run.lab import Lab, TargetFactory
+from metronome_cli.run.lab import Lab, TargetFactory, steps_to_confirm
 from metronome_cli.run.machine_load import LoadWatch
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan, PointRun, all_old
 from metronome_cli.run.replay import Replay, recorded_offer
-from metronome_cli.run.search import ROOM_FOR_BAD, Found, Search
+from metronome_cli.run.scout import Found
+from metronome_cli.run.search import Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.run.trials import predicted_collapse, run_trials
 
@@ -191,8 +192,7 @@ class CapacityRun:
         plan = self.plan
         if plan.soak or plan.profile.policy_spec.grows:
             return PointPlan(sessions, "single", ages="start", length_s=plan.length_s, settle_early=False)
-        steps = max(plan.confirm_steps, round(ROOM_FOR_BAD * lab.steps_needed))
-        return PointPlan(sessions, "single", max_steps=steps)
+        return PointPlan(sessions, "single", max_steps=steps_to_confirm(lab.steps_needed, plan.confirm_steps))
 
     # -- the report ---------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from metronome_cli.control.aimd import AimdGains
 from metronome_cli.errors import UsageError
 from metronome_cli.load.clock import ClockName
 from metronome_cli.load.driver import Batching
-from metronome_cli.run.search import Method
+from metronome_cli.run.scout import Method
 
 DEFAULT_CONFIRM_STEPS = 1000
 MAX_SESSIONS = 4096
@@ -37,9 +37,7 @@ class CapacityPlan:
     gains: AimdGains | None = None  # None: the defaults of a search, or of admission
     max_sessions: int = MAX_SESSIONS
     confirm_steps: int = DEFAULT_CONFIRM_STEPS
-    budget_s: float | None = (
-        None  # wall time for narrowing what was found; None: a minute or four confirmations
-    )
+    budget_s: float | None = None  # wall time of a search; None: as run/budget.py says
     device: str = "auto"
     weights: Path | None = None  # a checkpoint directory; None: random
     window: PolicySpec | None = None  # the bounded policy of comparisons; None: the profile's

@@ -25,11 +25,12 @@ from metronome_cli.report.strict_json import dumps
 from metronome_cli.run.arms import GUARDED, default_arms
 from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
 from metronome_cli.run.kept_load import KeptLoad
-from metronome_cli.run.lab import CONFIDENCE, steps_to_prove
+from metronome_cli.run.lab import CONFIDENCE, steps_to_confirm, steps_to_prove
 from metronome_cli.run.load_file import LoadFile
 from metronome_cli.run.observer import Observers
 from metronome_cli.run.point import WARM_UP_STEPS
-from metronome_cli.run.search import DOWNWARD_TRIES, LOOK_STEPS, RAMP_WINDOWS, ROOM_FOR_BAD
+from metronome_cli.run.scout import LOOK_STEPS, RAMP_WINDOWS
+from metronome_cli.run.search import DOWNWARD_TRIES
 
 SCHEMA = "metronome.plan/1"
 
@@ -247,7 +248,7 @@ def _confirm_s(plan: CapacityPlan) -> float:
 
 def _confirm_steps(plan: CapacityPlan) -> int:
     needed = steps_to_prove(plan.judged_by(), CONFIDENCE)
-    return max(plan.confirm_steps, round(ROOM_FOR_BAD * needed))
+    return steps_to_confirm(needed, plan.confirm_steps)
 
 
 def _old_s(plan: CapacityPlan) -> float:

@@ -32,6 +32,7 @@ TargetFactory = Callable[[Profile, int], Target]  # (profile with its policy, se
 
 
 CONFIDENCE = 0.99
+ROOM_FOR_BAD = 2.2  # times the steps that a run without a bad one needs: room for one or two
 
 
 @dataclass(slots=True)
@@ -131,6 +132,11 @@ def steps_to_prove(objectives: Sequence[Objective], confidence: float) -> int:
     """Steps without a bad one that prove every one of these objectives."""
     shares = [share_of(objective) for objective in objectives]
     return max(steps_needed(share, confidence) for share in (*shares, EXTREME_SHARE) if share is not None)
+
+
+def steps_to_confirm(needed: int, at_least: int) -> int:
+    """The most steps of a judged run whose objectives need `needed` without a bad one."""
+    return max(at_least, round(ROOM_FOR_BAD * needed))
 
 
 def prime(target: Target, profile: Profile, steps: int = 4) -> None:

@@ -75,7 +75,7 @@ class PointRun:
         self._late_refused = 0
         self._replaced = 0
         self.collapse: Collapse | None = None
-        self.bad_steps = 0  # under the objective that has most of them
+        self.promising = False  # nothing seen against it, however few steps there were
         self._silence: SilenceWatch | None = None
 
     def run(self, into: list[Point]) -> Point:
@@ -212,7 +212,6 @@ class PointRun:
     def _point(self, failure: EngineError | None) -> Point:
         ledger, driver = self.driver.ledger, self.driver
         judgements = self._judgements()
-        self.bad_steps = max((j.bad_steps for j in judgements), default=0)
         late = generator_late(ledger)
         unsteady = drifts(ledger) if self.plan.ages == "spread" else None
         verdict, reason = overall(judgements, unsteady, late)
@@ -230,6 +229,7 @@ class PointRun:
             ended_by = "interrupted"
             if verdict == "pass":
                 verdict, reason = "inconclusive", "interrupted"
+        self.promising = verdict != "fail" and all(j.promising for j in judgements)
         total = ledger.total
         return Point(
             sessions=self.plan.sessions,

@@ -6,7 +6,6 @@ confirmed is confirmed over the whole session length, in real time. Short looks 
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import cast
 
@@ -28,7 +27,8 @@ from metronome_cli.run.remote_point import RemotePointRun
 from metronome_cli.run.remote_replay import give_to_server, refuse_for_server
 from metronome_cli.run.remote_wire import in_words
 from metronome_cli.run.replay import Replay
-from metronome_cli.run.search import LOOK_BAD, LOOK_STEPS, Search
+from metronome_cli.run.scout import LOOK_STEPS
+from metronome_cli.run.search import Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.targets.base import Target
 from metronome_cli.targets.endpoint import Endpoint
@@ -171,16 +171,15 @@ class RemoteSearch(Search):
         return sessions <= self.ceiling and super()._look(sessions)
 
     def _glance(self, sessions: int) -> tuple[bool, Point]:
-        point = self._run(PointPlan(sessions, "screen", ages="start", max_steps=LOOK_STEPS))
-        return point.verdict != "fail" and point.missed_steps <= LOOK_BAD, point
+        run = RemotePointRun(self._server, PointPlan(sessions, "screen", ages="start", max_steps=LOOK_STEPS))
+        with self._budget.looking():
+            point = run.run(into=self.points)
+        self._note_look(run.promising, point)
+        return run.promising, point
 
-    def _confirm(self, sessions: int, role: str = "confirm") -> Point:
+    def _judged(self, sessions: int, role: str) -> Point:
         """The whole session length, ended early only by a failure."""
-        began_s = time.perf_counter()
-        try:
-            return self._run(PointPlan(sessions, role, ages="start", length_s=self.lab.session_length_s))
-        finally:
-            self._confirmation_s = time.perf_counter() - began_s
+        return self._run(PointPlan(sessions, role, ages="start", length_s=self.lab.session_length_s))
 
     def _show_the_next_fails(self) -> None:
         if self.found.safe is not None and self.found.safe == self._server.seats:

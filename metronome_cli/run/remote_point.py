@@ -41,11 +41,7 @@ class RemotePointRun:
         self._judged: list[Judgement] = []
         self._spoke_s = 0.0  # when audio began
         self._seated = 0
-
-    @property
-    def bad_steps(self) -> int:
-        """Steps with a miss."""
-        return self.driver.ledger.total.missed_steps
+        self.promising = False  # nothing seen against it, however few steps there were
 
     def run(self, into: list[Point]) -> Point:
         """The point, added to `into` as well. Everybody has hung up when it is back."""
@@ -88,6 +84,7 @@ class RemotePointRun:
             if driver.population.lost is not None:
                 return
             driver.run_until(driver.clock.now() + self.lab.period_s)
+        self.watch.close_window(self._done(), warm_up=not self._lost)
         if not self._lost:
             fresh = self.lab.ledger()
             fresh.still_s = driver.ledger.still_s  # whose backlog is still being worked off
@@ -161,6 +158,7 @@ class RemotePointRun:
         late = self._generator_late()
         ended_by, binding = self._classify(judgements, late)
         verdict, reason = self._verdict(judgements, late, ended_by)
+        self.promising = verdict != "fail" and all(j.promising for j in judgements)
         total = ledger.total
         return Point(
             sessions=self.plan.sessions,

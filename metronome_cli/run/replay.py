@@ -16,7 +16,7 @@ from metronome_cli.run.arms import Offer
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.load_file import LoadFile
 from metronome_cli.run.point import PointPlan, PointRun
-from metronome_cli.run.search import Found
+from metronome_cli.run.scout import Found
 
 Give = Callable[[Lab, RecordedRun, list[Point]], object]  # one run, its point added to the list
 

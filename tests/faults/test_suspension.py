@@ -11,7 +11,8 @@ import pytest
 
 from metronome_cli.measure.judge import generator_late, overall, stalled
 from metronome_cli.run.point import PointPlan, PointRun
-from metronome_cli.run.search import RERUNS, Search
+from metronome_cli.run.scout import RERUNS
+from metronome_cli.run.search import Search
 from tests.measure.test_judge import ledger_of
 from tests.run.builders import always, driver_on, lab_on
 

@@ -48,6 +48,27 @@ def test_p99_needs_its_steps(good, bad, expected):
     assert verdict([20.0] * good + [90.0] * bad) == expected
 
 
+@pytest.mark.parametrize(
+    ("objective", "good", "bad", "expected"),
+    [
+        ("p99<80ms", 79, 1, True),
+        ("p99<80ms", 78, 2, False),
+        ("p99<80ms", 298, 3, True),
+        ("p50<80ms", 60, 40, True),
+        ("p50<80ms", 45, 55, False),
+        ("p50<80ms", 10, 70, False),
+        ("max<80ms", 80, 0, True),
+        ("max<80ms", 79, 1, False),
+        ("p99<80ms", 0, 0, False),
+    ],
+)
+def test_a_short_look_is_promising_with_as_many_bad_steps_as_are_allowed_or_one(
+    objective, good, bad, expected
+):
+    evidence = Evidence(ledger_of([20.0] * good + [90.0] * bad), 0.4, 0)
+    assert judge(Objective.parse(objective), evidence).promising is expected
+
+
 def test_an_open_verdict_says_how_many_more_steps_would_settle_it():
     result = judge(P99, Evidence(ledger_of([20.0] * 400 + [90.0]), 0.4, 0))
     missing = steps_to_settle(1, 401, 0.01, 0.99)

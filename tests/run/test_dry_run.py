@@ -12,8 +12,9 @@ from metronome_cli.config.policy import PolicySpec
 from metronome_cli.run.capacity import run_capacity
 from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.dry_run import memory_of, outline
+from metronome_cli.run.lab import steps_to_confirm
 from metronome_cli.run.point import PointPlan, PointRun
-from metronome_cli.run.search import ROOM_FOR_BAD, Search
+from metronome_cli.run.search import Search
 from metronome_cli.targets.fake import FakeTarget
 from tests.run.builders import always, lab_on, small_profile
 
@@ -48,7 +49,7 @@ def test_a_judged_point_takes_no_longer_than_foretold():
     lab = lab_on(always(0.01))
     plan = CapacityPlan(profile=lab.profile, sessions=1, clock="virtual", session_length_s=60.0)
     judged = outline(plan).phases[0]
-    steps = max(plan.confirm_steps, round(ROOM_FOR_BAD * lab.steps_needed))
+    steps = steps_to_confirm(lab.steps_needed, plan.confirm_steps)
     point = PointRun(lab, PointPlan(1, "single", max_steps=steps, settle_early=False)).run(into=[])
     assert 0 < point.duration_s <= judged.most_s + max(1.0, 12 * lab.period_s)  # the last window ends whole
 

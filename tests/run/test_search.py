@@ -116,3 +116,14 @@ def test_out_of_time_without_a_failure_leaps_to_one():
     assert (found.safe, found.binding, found.undecided) == (20, "deadline", None)
     assert found.first_failing > 30
     assert {point.role for point in searched.points} == {"screen"}
+
+
+@pytest.mark.parametrize(
+    ("calm", "first"),
+    [(set(), 27), ({20}, 20), ({14, 20}, 20), ({10}, 27), ({29}, 27), ({40}, 27)],
+)
+def test_what_is_confirmed_first_stayed_well_within_the_limit_in_its_look(calm, first):
+    searched = Search(lab_on(linear(0.004, 0.0012)), GAINS, "ramp", soak=False, confirm_steps=1000)
+    searched.found.step = 3
+    searched._calm = calm
+    assert searched._with_margin(30) == first
