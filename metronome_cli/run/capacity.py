@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from metronome_cli import __version__
 from metronome_cli.control.aimd import AimdGains
@@ -42,6 +43,7 @@ from metronome_cli.run.stop import Stop
 from metronome_cli.run.trials import predicted_collapse, run_trials
 
 Builder = Callable[[CapacityPlan, Observer], TargetFactory]
+L = TypeVar("L", bound=Lab)
 
 
 def build_in_process(plan: CapacityPlan, observer: Observer) -> TargetFactory:
@@ -154,8 +156,12 @@ class CapacityRun:
             self.search.run()
 
     def _lab(self, make_target: TargetFactory, streams: StreamSource) -> Lab:
+        return self._lab_of(Lab, make_target, streams)
+
+    def _lab_of(self, kind: type[L], make_target: TargetFactory, streams: StreamSource, **own: Any) -> L:
+        """The conditions that all points share, as a lab of that kind; `own` is what it has beside them."""
         plan = self.plan
-        return Lab(
+        return kind(
             profile=plan.profile,
             make_target=make_target,
             streams=streams,
@@ -171,6 +177,7 @@ class CapacityRun:
             began_s=self._began_s,
             pulse=self.pulse,
             recorder=self.kept_load.recorder,
+            **own,
         )
 
     def _compare(self, lab: Lab) -> None:

@@ -47,7 +47,8 @@ def run_remote_capacity(
         )
     remote.crew()  # what is missing for it is told before anybody knocks
     found = remote.find()
-    plan = replace(plan, profile=at_rate(plan.profile, found.traits.sample_rate), clock="real")
+    profile = at_rate(plan.profile, found.traits.sample_rate)
+    plan = replace(plan, profile=profile, clock="real", batching="continuous")
     return RemoteCapacityRun(plan, remote, found, observer or Observers(), stop or Stop()).run()
 
 
@@ -72,7 +73,7 @@ class RemoteCapacityRun(CapacityRun):
         plan = self.plan
         self.engine = self._endpoint.describe()
         self.weights = "unknown"
-        lab = self._lab_here = self._remote_lab(streams)
+        lab = self._lab_here = self._lab(self._build(plan, self.observer), streams)
         try:
             if self.kept_load.recorded is not None:
                 self.replay = Replay(lab, self.kept_load.recorded, give_to_server)
@@ -105,29 +106,17 @@ class RemoteCapacityRun(CapacityRun):
             report.answer = f"{report.answer} {in_words(lab.forecast)}".rstrip()
         return report
 
-    def _remote_lab(self, streams: StreamSource) -> RemoteLab:
-        plan = self.plan
-        return RemoteLab(
-            profile=plan.profile,
-            make_target=_build(plan, self.observer),
-            streams=streams,
-            objectives=self._judged_by,
-            clock="real",
-            batching="continuous",
-            session_length_s=plan.length_s,
-            seed=plan.seed,
-            observer=self.observer,
-            stop=self.stop,
-            max_sessions=plan.max_sessions,
-            random_weights=False,
-            began_s=self._began_s,
-            pulse=self.pulse,
-            recorder=self.kept_load.recorder,
+    def _lab(self, make_target: TargetFactory, streams: StreamSource) -> RemoteLab:
+        remote = self._remote
+        return self._lab_of(
+            RemoteLab,
+            make_target,
+            streams,
             endpoint=self._endpoint,
             fetch=self._fetch,
-            metric=self._remote.metric,
-            crew=self._remote.crew(),
-            scrape_every_s=self._remote.scrape_every_s or min(EVERY_S, max(0.2, plan.length_s / 120)),
+            metric=remote.metric,
+            crew=remote.crew(),
+            scrape_every_s=remote.scrape_every_s or min(EVERY_S, max(0.2, self.plan.length_s / 120)),
         )
 
 

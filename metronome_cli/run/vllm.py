@@ -75,7 +75,9 @@ class VllmCapacityRun(CapacityRun):
                 f"profile {profile.name} sums its streams into one position; vLLM's requests are tokens",
                 hint="--engine in-process runs it",
             )
-        super().__init__(replace(plan, profile=profile, clock="real"), observer, stop, build=self._planned)
+        seats = min(plan.max_sessions, vllm.seats)
+        plan = replace(plan, profile=profile, clock="real", batching="continuous", max_sessions=seats)
+        super().__init__(plan, observer, stop, build=self._planned)
         recorded = self.kept_load.recorded
         if recorded is not None and recorded.head.batching == "tick":
             raise UsageError(
@@ -116,23 +118,10 @@ class VllmCapacityRun(CapacityRun):
         return report
 
     def _lab(self, make_target: TargetFactory, streams: StreamSource) -> Lab:
-        plan = self.plan
-        self._open_lab = VllmLab(
-            profile=plan.profile,
-            make_target=make_target,
-            streams=streams,
-            objectives=self._judged_by,
-            clock="real",
-            batching="continuous",
-            session_length_s=plan.length_s,
-            seed=plan.seed,
-            observer=self.observer,
-            stop=self.stop,
-            max_sessions=min(plan.max_sessions, self._vllm.seats),
-            random_weights=self.weights == "random",
-            began_s=self._began_s,
-            pulse=self.pulse,
-            recorder=self.kept_load.recorder,
+        self._open_lab = self._lab_of(
+            VllmLab,
+            make_target,
+            streams,
             vllm=self._vllm,
             make_engine=self._make_engine,
             told=self._started,
