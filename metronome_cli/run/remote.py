@@ -22,10 +22,10 @@ from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.lab import TargetFactory
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan
+from metronome_cli.run.pool_forecast import with_forecast
 from metronome_cli.run.remote_lab import RemoteLab, RemotePlan, at_rate
 from metronome_cli.run.remote_point import RemotePointRun
 from metronome_cli.run.remote_replay import give_to_server, refuse_for_server
-from metronome_cli.run.remote_wire import in_words
 from metronome_cli.run.replay import Replay
 from metronome_cli.run.scout import LOOK_STEPS
 from metronome_cli.run.search import Search
@@ -99,12 +99,8 @@ class RemoteCapacityRun(CapacityRun):
 
     def report(self) -> Report:
         """As of any run; with what the server's occupancy foretells, where it was scraped."""
-        report = super().report()
         lab = self._lab_here
-        if lab is not None and lab.forecast is not None:
-            report.forecast = lab.forecast
-            report.answer = f"{report.answer} {in_words(lab.forecast)}".rstrip()
-        return report
+        return with_forecast(super().report(), lab.forecast if lab else None, "The server's")
 
     def _lab(self, make_target: TargetFactory, streams: StreamSource) -> RemoteLab:
         remote = self._remote

@@ -19,8 +19,9 @@ from metronome_cli.report.capacity import Binding, Ended, Point
 from metronome_cli.report.measured import Collapse
 from metronome_cli.report.wire import Wire
 from metronome_cli.run.point import WARM_UP_STEPS, WINDOW_S, PointPlan, latency_of, result_of
+from metronome_cli.run.pool_forecast import forecast_of
 from metronome_cli.run.remote_lab import RemoteLab
-from metronome_cli.run.remote_wire import forecast_of, wire_of
+from metronome_cli.run.remote_wire import wire_of
 from metronome_cli.run.watch import Watch
 
 DEAF_SHARE = 0.25  # of the silence that ends a session or a point

@@ -17,6 +17,7 @@ from metronome_cli.run.capacity import CapacityRun
 from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.lab import Lab, TargetFactory
 from metronome_cli.run.observer import Observer, Observers
+from metronome_cli.run.pool_forecast import with_forecast
 from metronome_cli.run.stop import Stop
 from metronome_cli.run.vllm_lab import EngineMaker, VllmLab, VllmPlan
 from metronome_cli.targets.base import Target
@@ -107,15 +108,8 @@ class VllmCapacityRun(CapacityRun):
 
     def report(self) -> Report:
         """As of any run; with what the pool's occupancy foretold."""
-        from metronome_cli.run.remote_wire import in_words
-
-        report, lab = super().report(), self._open_lab
-        if lab is not None and lab.forecast is not None:
-            report.forecast = lab.forecast
-            report.answer = f"{report.answer} {in_words(lab.forecast)}".replace(
-                "The server's", "vLLM's"
-            ).rstrip()
-        return report
+        lab = self._open_lab
+        return with_forecast(super().report(), lab.forecast if lab else None, "vLLM's")
 
     def _lab(self, make_target: TargetFactory, streams: StreamSource) -> Lab:
         self._open_lab = self._lab_of(

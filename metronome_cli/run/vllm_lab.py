@@ -15,6 +15,7 @@ from metronome_cli.load.recording import RunHead
 from metronome_cli.load.streamed import StreamDriver, StreamPopulation
 from metronome_cli.report.forecast import Forecast
 from metronome_cli.run.lab import Lab
+from metronome_cli.run.pool_forecast import forecast_of
 from metronome_cli.targets.vllm.arguments import MOST_SEATS, Arguments, engine_arguments, make_room
 from metronome_cli.targets.vllm.engine import Streams
 from metronome_cli.targets.vllm.gauge import Gauge
@@ -123,8 +124,6 @@ class VllmLab(Lab):
 
     def _look_back(self, driver: StreamDriver, sessions: int) -> None:
         """What a point's early occupancy said of the rest; one that filled says more than one that did not."""
-        from metronome_cli.run.remote_wire import forecast_of
-
         full_s = driver.pool_full_s
         if full_s is None and self.forecast is not None and self.forecast.observed_t_sat_s is not None:
             return
