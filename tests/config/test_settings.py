@@ -29,7 +29,7 @@ def test_each_source_overrides_the_ones_below_it(config: Path) -> None:
     flags["policy"] = "window(80, 4)"
     seen.append(resolve(flags, environ))
     assert [settings["policy"] for settings in seen] == [
-        "window(256, 16)", "window(100, 4)", "window(90, 4)", "window(80, 4)",
+        "window(128, 16)", "window(100, 4)", "window(90, 4)", "window(80, 4)",
     ]  # fmt: skip
     assert [settings.values["policy"].origin for settings in seen] == [
         "profile default", str(config), "METRONOME_POLICY", "--policy",
