@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from metronome_cli.cli import options
+
+if TYPE_CHECKING:
+    from metronome_cli.cli.conduct import Run
+    from metronome_cli.config.settings import Settings
+    from metronome_cli.run.capacity_plan import CapacityPlan
 
 EPILOG = """Examples:
 
@@ -77,45 +84,29 @@ def capacity(
     ui: options.Ui = None,
 ) -> None:
     """How many live sessions hold every objective, for how long, and what binds."""
-    from metronome_cli.cli.conduct import conduct, profile_of_model
-    from metronome_cli.config.settings import resolve
-
-    settings = resolve(
-        {
-            "profile": profile, "model": model, "audio": audio, "session_length": session_length, "clock": clock,
-            "record": record, "replay": replay,
-            "batching": batching, "seed": seed, "device": device, "weights": weights, "policy": policy,
-            "engine": engine, "engine_arg": engine_arg,
-            "sink_positions": sink_positions, "exhaustion": exhaustion, "pool": pool, "slo": slo,
-            "sessions": sessions, "method": method, "soak": soak, "max_sessions": max_sessions,
-            "budget": budget,
-            "compare_policies": compare_policies, "guard": guard, "offered": offered,
-            "arrival_rate": arrival_rate, "trials": trials, "config": config, "json": json_,
-            "output": output, "html": html, "junit": junit, "ui": ui,
-            "prometheus": prometheus, "dry_run": dry_run, "target": target, "protocol": protocol,
-            "scrape": scrape, "workers": workers, "ray": ray, "scrape_metric": scrape_metric,
-            "served_model": served_model, "ca_file": ca_file, "connect_timeout": connect_timeout,
-            "seat_timeout": seat_timeout, "idle_timeout": idle_timeout, "reconnect": reconnect,
-        },
-        from_model=profile_of_model,
-    )  # fmt: skip
-    from metronome_cli.run.capacity import run_capacity
+    given = locals()
+    from metronome_cli.cli.conduct import conduct, profile_of_model, settle
+    from metronome_cli.cli.output import show_plan
     from metronome_cli.run.plans import capacity_plan
 
+    settings = settle(given, from_model=profile_of_model)
     plan = capacity_plan(settings)
     if settings["dry_run"]:
-        from metronome_cli.cli.console import write
         from metronome_cli.run.dry_run import outline
 
-        ahead = outline(plan)
-        write(ahead.as_json() if settings["json"] else ahead.as_text())
-        return
+        show_plan(outline(plan), as_json=settings["json"])
+    else:
+        conduct(settings, _runner(settings, plan))
+
+
+def _runner(settings: Settings, plan: CapacityPlan) -> Run:
+    """What runs the plan: vLLM, a server over the network, or the engine in this process."""
     if settings["engine"] == "vllm":
         from metronome_cli.run.plans import vllm_plan
         from metronome_cli.run.vllm import run_vllm_capacity
 
         vllm = vllm_plan(settings)
-        conduct(settings, lambda observer, stop: run_vllm_capacity(plan, vllm, observer, stop))
+        return lambda observer, stop: run_vllm_capacity(plan, vllm, observer, stop)
     if settings["target"] is not None:
         from metronome_cli.targets.protocols import need_libraries
 
@@ -124,5 +115,7 @@ def capacity(
         from metronome_cli.run.remote import run_remote_capacity
 
         remote = remote_plan(settings)
-        conduct(settings, lambda observer, stop: run_remote_capacity(plan, remote, observer, stop))
-    conduct(settings, lambda observer, stop: run_capacity(plan, observer, stop))
+        return lambda observer, stop: run_remote_capacity(plan, remote, observer, stop)
+    from metronome_cli.run.capacity import run_capacity
+
+    return lambda observer, stop: run_capacity(plan, observer, stop)

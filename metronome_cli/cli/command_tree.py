@@ -104,7 +104,10 @@ def _value(found: Any) -> str:
 
 
 def _default(found: Any) -> str:
+    """As help shows it."""
     value = found.default
+    if isinstance(found.show_default, str):
+        return found.show_default
     if found.required or value is None or value is False or value == ():
         return ""
     return str(getattr(value, "value", value))

@@ -26,6 +26,11 @@ _UNITS: dict[values.Reader, str] = {
 }
 
 
+def own(panel: str, value: str, help: str, *names: str, **more: Any) -> Any:
+    """A flag of one command alone; `value` is what is to be given, such as TIME, empty for a switch."""
+    return typer.Option(*names, help=help, metavar=value, rich_help_panel=panel, **more)
+
+
 def a_path(given: str) -> Path:
     """A path; an empty one, as an unset variable leaves it, would be the directory that one happens to be in."""
     if not given.strip():
@@ -40,15 +45,17 @@ def _names_files(row: Setting) -> bool:
 class SettingOption(OptionInfo):
     """The flag of a setting, which a file or a variable may give as well.
 
-    `more` is Typer's, such as `min`; `help` there is for a command in which the setting means something special.
+    `more` is Typer's, such as `min`; `help` there is for a command in which the setting means something special, and
+    then has a default of its own, if any.
     """
 
     def __init__(self, key: str, panel: str | None, *short: str, **more: Any) -> None:
         row = SETTINGS[key]
+        is_switch = row.read is values.flag
         given: dict[str, Any] = {
             "help": row.help,
-            "show_default": False,  # a setting's default is not the flag's: the table of settings has it
-            "metavar": "WORD" if row.choices else _UNITS.get(row.read),
+            "show_default": (not is_switch and "help" not in more and row.default_text) or False,
+            "metavar": "" if is_switch else "WORD" if row.choices else _UNITS.get(row.read),
             "autocompletion": completer(row),
             "parser": a_path if _names_files(row) else None,
         }

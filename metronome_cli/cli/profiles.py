@@ -9,6 +9,7 @@ import typer
 
 from metronome_cli.cli import options
 from metronome_cli.cli.completion import complete_profile
+from metronome_cli.cli.registry import Command, Group
 
 EPILOG = """Examples:
 
@@ -20,13 +21,14 @@ EPILOG = """Examples:
 """
 
 profiles = typer.Typer(
+    cls=Group,
     no_args_is_help=False,
     help="The models that are known, and your own.",
     epilog=EPILOG,
 )
 
 
-@profiles.command("list", epilog="Examples:\n\n  metronome profiles list --json")
+@profiles.command("list", cls=Command, epilog="Examples:\n\n  metronome profiles list --json")
 def list_(json_: options.PlainJson = False) -> None:
     """All shipped profiles, one a line."""
     from metronome_cli.cli.console import write
@@ -39,7 +41,8 @@ def list_(json_: options.PlainJson = False) -> None:
 
 
 @profiles.command(
-    epilog="Examples:\n\n  metronome profiles show qwen3-omni-30b --memory 96GiB --session-length 10m"
+    cls=Command,
+    epilog="Examples:\n\n  metronome profiles show qwen3-omni-30b --memory 96GiB --session-length 10m",
 )
 def show(
     name: Annotated[
@@ -77,7 +80,7 @@ def show(
         write(render_card(profile, card))
 
 
-@profiles.command(epilog="Examples:\n\n  metronome profiles check mine.yaml")
+@profiles.command(cls=Command, epilog="Examples:\n\n  metronome profiles check mine.yaml")
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files.")],
     json_: options.PlainJson = False,

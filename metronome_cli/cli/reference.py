@@ -7,7 +7,6 @@ from pathlib import Path
 
 from metronome_cli.cli.command_tree import CommandText, Parameter, commands
 from metronome_cli.cli.registry import COMMANDS, EVERY_COMMAND
-from metronome_cli.config.reference import default_text
 from metronome_cli.errors import MEANINGS, ExitCode
 
 VALUES = {
@@ -101,16 +100,7 @@ def _table(panel: str, found: list[Parameter]) -> Iterator[str]:
     for one in found:
         names = ", ".join(f"`{name}`" for name in one.names)
         variable = f"`{one.setting.variable}`" if one.setting else ""
-        yield f"| {names} | {one.value} | {_default(one)} | {variable} | {_cell(one.help)} |"
-
-
-def _default(one: Parameter) -> str:
-    if one.default:
-        return f"`{one.default}`"
-    if one.setting is None or not one.value or one.help != one.setting.help:
-        return ""
-    text = default_text(one.setting)
-    return "" if text == "none" else text
+        yield f"| {names} | {one.value} | {one.default} | {variable} | {_cell(one.help)} |"
 
 
 def _cell(text: str) -> str:

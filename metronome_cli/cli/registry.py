@@ -100,11 +100,30 @@ def load_command(name: str) -> Any:
         app.add_typer(found, name=name)
         group: Any = typer.main.get_group(app)
         return group.commands[name]
-    app.command(name, epilog=getattr(module, "EPILOG", None))(found)
+    app.command(name, cls=Command, epilog=getattr(module, "EPILOG", None))(found)
     return typer.main.get_command(app)
 
 
-class LazyGroup(TyperGroup):
+class BareSwitches:
+    """Help shows no type where nothing is to be given."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            if getattr(one, "is_flag", False) and one.metavar is None:
+                one.metavar = ""
+        return found
+
+
+class Command(BareSwitches, TyperCommand):
+    """A command of this program."""
+
+
+class Group(BareSwitches, TyperGroup):
+    """A command with commands of its own."""
+
+
+class LazyGroup(Group):
     """Lists commands from the registry, and imports a command's module when the command is called."""
 
     _listing = False

@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metronome_cli.cli import options
 from metronome_cli.cli.completion import complete_words
-from metronome_cli.cli.options import SERVER
+from metronome_cli.cli.options import SERVER, own
+
+if TYPE_CHECKING:
+    from metronome_cli.config.settings import Settings
+
+PROTOCOLS = ("moshi", "moshi-server", "realtime", "vllm-realtime")
+WHEN_FULL = ("refuse", "queue")
+Protocol = Annotated[
+    str,
+    own(
+        SERVER,
+        "WORD",
+        "moshi, moshi-server, realtime or vllm-realtime.",
+        autocompletion=complete_words(*PROTOCOLS),
+    ),
+]
+Port = Annotated[int, own(SERVER, "N", "0 takes any free one.", min=0, max=65535)]
+Host = Annotated[str, own(SERVER, "HOST", "Address to listen on.")]
+Seats = Annotated[
+    int | None,
+    options.SettingOption(
+        "sessions", SERVER, min=1, metavar="N", help="Seats; more callers are turned away.", show_default="32"
+    ),
+]
+For = Annotated[str | None, own(SERVER, "TIME", "Stop after this long, such as 60s.", "--for")]
+WhenFull = Annotated[
+    str,
+    own(
+        SERVER,
+        "WORD",
+        "refuse: say so; queue: let callers wait silently.",
+        autocompletion=complete_words(*WHEN_FULL),
+    ),
+]
 
 EPILOG = """Examples:
 
@@ -22,43 +56,12 @@ EPILOG = """Examples:
 
 
 def serve(
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="moshi, moshi-server, realtime or vllm-realtime.",
-            rich_help_panel=SERVER,
-            metavar="WORD",
-            autocompletion=complete_words("moshi", "moshi-server", "realtime", "vllm-realtime"),
-        ),
-    ] = "moshi",
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="0 takes any free one.", rich_help_panel=SERVER, metavar="N"),
-    ] = 8998,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on.", rich_help_panel=SERVER, metavar="HOST")
-    ] = "127.0.0.1",
-    sessions: Annotated[
-        int | None,
-        options.SettingOption(
-            "sessions", SERVER, min=1, metavar="N", help="Seats; more callers are turned away."
-        ),
-    ] = None,
-    for_: Annotated[
-        str | None,
-        typer.Option(
-            "--for", help="Stop after this long, such as 60s.", rich_help_panel=SERVER, metavar="TIME"
-        ),
-    ] = None,
-    when_full: Annotated[
-        str,
-        typer.Option(
-            help="refuse: say so; queue: let callers wait silently.",
-            rich_help_panel=SERVER,
-            metavar="WORD",
-            autocompletion=complete_words("refuse", "queue"),
-        ),
-    ] = "refuse",
+    protocol: Protocol = "moshi",
+    port: Port = 8998,
+    host: Host = "127.0.0.1",
+    sessions: Seats = None,
+    for_: For = None,
+    when_full: WhenFull = "refuse",
     profile: options.Profile = None,
     seed: options.Seed = None,
     device: options.Device = None,
@@ -68,22 +71,22 @@ def serve(
     pool: options.Pool = None,
 ) -> None:
     """Speak a real protocol on top of the built-in engine; the pool's metrics are at /metrics."""
-    from pathlib import Path
-
+    given = locals()
     from metronome_cli.config.quantities import parse_duration
     from metronome_cli.config.settings import resolve
     from metronome_cli.errors import UsageError
     from metronome_cli.targets.protocols import need_libraries
 
-    if when_full not in ("refuse", "queue"):
+    if when_full not in WHEN_FULL:
         raise UsageError(f"--when-full {when_full!r} is not known", hint="refuse or queue")
     need_libraries()
-    settings = resolve(
-        {
-            "profile": profile, "policy": policy, "exhaustion": exhaustion, "pool": pool, "seed": seed,
-            "device": device, "weights": weights, "sessions": sessions,
-        }
-    )  # fmt: skip
+    door = {key: given.pop(key) for key in ("protocol", "port", "host", "when_full")}
+    door["for_s"] = None if given.pop("for_") is None else parse_duration(str(for_))
+    _serve(resolve(given), door)
+
+
+def _serve(settings: Settings, door: dict[str, Any]) -> None:
+    """Load the model, say where the server is, and serve. `door`: what is no setting, as ServePlan has it."""
     from metronome_cli.ui.working import working
 
     with ExitStack() as loading:
@@ -91,22 +94,18 @@ def serve(
 
         def announce(where: str) -> None:
             loading.close()
-            typer.echo(f"{protocol} at {where}", err=True)
+            typer.echo(f"{door['protocol']} at {where}", err=True)
 
         from metronome_cli.run.serve import DEFAULT_SEATS, ServePlan, run_serve
         from metronome_cli.run.stop import Stop
 
         plan = ServePlan(
             profile=settings.profile,
-            protocol=protocol,
-            host=host,
-            port=port,
             seats=settings["sessions"] or DEFAULT_SEATS,
-            for_s=None if for_ is None else parse_duration(for_),
-            when_full="queue" if when_full == "queue" else "refuse",
             device=settings["device"],
             weights=None if settings["weights"] == "random" else Path(settings["weights"]),
             seed=settings["seed"],
+            **door,
         )
         with Stop().on_signals() as stop:
             run_serve(plan, stop, announce)

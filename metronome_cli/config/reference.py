@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from metronome_cli.config import values
-from metronome_cli.config.setting_table import OTHER_VARIABLES, SETTINGS, Setting
+from metronome_cli.config.setting_table import OTHER_VARIABLES, SETTINGS
 
 _HEAD = """# Settings and environment variables
 
@@ -61,18 +59,8 @@ def _rows() -> Iterator[str]:
         key = f"`{row.profile_key}`" if row.profile_key else ""
         flag = f"`{row.flag}`" if row.on_command_line else ""
         meaning = row.help.replace("|", "\\|")
-        cells = (f"`{row.key}`", flag, f"`{row.variable}`", meaning, default_text(row), key)
+        cells = (f"`{row.key}`", flag, f"`{row.variable}`", meaning, row.default_text or "none", key)
         yield f"| {' | '.join(cells)} |\n"
-
-
-def default_text(row: Setting) -> str:
-    """A setting's default as the pages show it."""
-    value: Any = row.default
-    if value is None or value == ():
-        return "the profile's" if row.profile_key else "none"
-    if row.read is values.duration:
-        return f"`{value:g}s`"
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def main() -> None:

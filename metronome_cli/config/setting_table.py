@@ -39,6 +39,15 @@ class Setting:
         return self.read.words if isinstance(self.read, values.Choice) else ()
 
     @property
+    def default_text(self) -> str:
+        """Its default as help and pages show it; empty where it has none."""
+        if self.default is None or self.default == ():
+            return "the profile's" if self.profile_key else ""
+        text = f"{self.default:g}s" if self.read is values.duration else str(self.default)
+        text = text.lower() if isinstance(self.default, bool) else text
+        return f"the profile's, else {text}" if self.profile_key else text
+
+    @property
     def variable(self) -> str:
         return PREFIX + self.key.upper()
 
@@ -142,7 +151,7 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "budget",
             values.duration,
-            "How long to go on narrowing the answer; 46 s unless given, and longer in proportion for frames longer than 80 ms.",
+            "How long to go on narrowing the answer; 46s, longer in proportion for frames over 80 ms.",
         ),
         Setting("soak", values.flag, "Live through the whole session length.", False),
         Setting(
@@ -152,8 +161,8 @@ SETTINGS: dict[str, Setting] = {
             False,
         ),
         Setting("guard", values.choice("memory"), "memory: admit by forecast occupancy; that arm only."),
-        Setting("offered", values.whole(1), "Callers offered to each arm."),
-        Setting("arrival_rate", values.rate, "How fast callers come, such as 8/s."),
+        Setting("offered", values.whole(1), "Callers offered to each arm; 128 unless given."),
+        Setting("arrival_rate", values.rate, "How fast callers come, such as 8/s; 4/s unless given."),
         Setting("record", values.path, "Keep the load of every run in this file, to be given again."),
         Setting("replay", values.path, "Give the load that --record kept in this file again."),
         Setting("trials", values.whole(1), "Run --sessions this many times: how often does it collapse?"),

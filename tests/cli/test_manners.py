@@ -12,7 +12,7 @@ import pytest
 from metronome_cli.cli import run
 from metronome_cli.report.model import Report
 from metronome_cli.report.write import report_json
-from tests.report.builders import capacity_report, collapse_report
+from tests.report.builders import capacity_report
 
 PLAIN = {"PYTHONIOENCODING": "ascii", "TERM": "dumb", "NO_COLOR": "1", "LC_ALL": "C", "OMP_NUM_THREADS": "1"}
 PREDICT = ["predict", "--profile", "smoke", "--policy", "unbounded", "--sessions", "8"]
@@ -61,18 +61,29 @@ def test_a_whole_run_on_the_plainest_console() -> None:
     )  # the sentence, the objectives, the point
 
 
-@pytest.mark.parametrize("flag", ["--html", "--output"])
-def test_a_path_that_cannot_be_written_does_not_cost_the_answer(
-    flag: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("flag", ["--html", "--junit"])
+def test_a_full_disk_does_not_cost_the_answer(
+    flag: str, report_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([*PREDICT, flag, "/dev/null/inside"]) == 1
+    assert run(["report", str(report_file), flag, "/dev/full"]) == 1
     captured = capsys.readouterr()
-    assert captured.out.startswith("8 sessions fill the pool")
-    assert captured.err.startswith("error: cannot write")
+    assert captured.out.strip()
+    assert captured.err.startswith("error: cannot write /dev/full: No space left")
 
 
-def test_a_report_is_shown_before_it_is_converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made: Report = collapse_report()  # type: ignore[no-untyped-call]
-    (file := tmp_path / "report.json").write_text(report_json(made))
-    assert run(["report", str(file), "--junit", "/dev/null/inside.xml"]) == 1
-    assert capsys.readouterr().out.strip()
+@pytest.mark.parametrize(("argv", "flag"), [
+    ([*PREDICT, "--html", "/dev/null/inside"], "--html"),
+    ([*PREDICT, "--output", "/dev/null/inside"], "--output"),
+    (["report", "REPORT", "--html", "/dev/null/inside.html"], "--html"),
+    (["report", "REPORT", "--junit", "/dev/null/inside.xml"], "--junit"),
+    (["capacity", "--profile", "smoke", "--dry-run", "--junit", "/dev/null/inside.xml"], "--junit"),
+    (["probe", "latency", "--profile", "smoke", "--dry-run", "--output", "/dev/null/inside"], "--output"),
+])  # fmt: skip
+def test_a_path_that_cannot_be_written_is_told_before_the_work(
+    argv: list[str], flag: str, report_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([str(report_file) if word == "REPORT" else word for word in argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"error: {flag}: cannot write /dev/null/inside")

@@ -15,11 +15,20 @@ from metronome_cli.cli import run
 from metronome_cli.cli.command_tree import CommandText, commands
 from metronome_cli.cli.reference import VALUES, commands_page, exit_codes
 from metronome_cli.config.data import data_dir
+from metronome_cli.config.setting_table import SETTINGS
 from metronome_cli.errors import MEANINGS, ExitCode
+from metronome_cli.forecast.memory import DEFAULT_SHARE
+from metronome_cli.forecast.outlook import DEFAULT_CONFIDENCE
+from metronome_cli.quality.sweep import SINKS, WINDOWS
 from metronome_cli.report.events import EventsFile
 from metronome_cli.report.model import Report
 from metronome_cli.report.story import CONDITIONS
 from metronome_cli.report.write import report_json
+from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED
+from metronome_cli.run.predict_fleet import FleetQuestion
+from metronome_cli.run.predict_scrape import ScrapePlan
+from metronome_cli.run.probe_latency import DEFAULT_BATCHES
+from metronome_cli.run.serve import DEFAULT_SEATS
 from tests.docs.examples import ROOT, Example, check, every_example
 from tests.forecast.test_memory import QWEN3
 from tests.report.builders import capacity_report
@@ -52,6 +61,44 @@ def test_every_command_says_what_it_takes_and_shows_examples(each: CommandText) 
         assert one.help.endswith((".", "?")), one.names
         assert one.value or one.argument or one.default == "", one.names
     assert ExitCode.USAGE in exit_codes(each.path)
+
+
+@pytest.mark.parametrize("each", LEAVES, ids=lambda each: each.path)
+def test_help_shows_every_default_and_no_type_of_a_switch(
+    each: CommandText, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    run([*each.path.split()[1:], "--help"])
+    rows = capsys.readouterr().out.splitlines()
+    assert not any("<bool>" in row for row in rows)
+    for one in (one for one in each.parameters if not one.argument):
+        shown = next(row for row in rows if f" {one.names[0]} " in row)
+        assert bool(one.default) == ("[default: " in shown), one.names
+        assert not one.default or re.search(rf"\[default: \(?{re.escape(one.default)}\)?\]", shown), one.names
+
+
+@pytest.mark.parametrize(("path", "option", "default"), [
+    ("capacity", "--clock", "the profile's, else real"),
+    ("capacity", "--policy", "the profile's"),
+    ("capacity", "--connect-timeout", "10s"),
+    ("predict", "--confidence", f"{DEFAULT_CONFIDENCE:.0%}"),
+    ("predict", "--memory-share", f"{DEFAULT_SHARE:.0%}"),
+    ("predict", "--block", f"{FleetQuestion().block:.0%}"),
+    ("predict", "--every", f"{ScrapePlan('').every_s:g}s"),
+    ("predict", "--fit-window", f"{ScrapePlan('').window_s / 60:g}m"),
+    ("probe latency", "--batch", ", ".join(map(str, DEFAULT_BATCHES))),
+    ("probe quality", "--window", ", ".join(map(str, WINDOWS))),
+    ("probe quality", "--sinks", ", ".join(map(str, SINKS))),
+    ("serve", "--sessions", str(DEFAULT_SEATS)),
+])  # fmt: skip
+def test_defaults_are_those_that_are_used(path: str, option: str, default: str) -> None:
+    command = next(each for each in LEAVES if each.path == f"metronome {path}")
+    assert next(one for one in command.parameters if option in one.names).default == default
+
+
+def test_texts_that_state_a_default_state_the_one_that_is_used() -> None:
+    assert SETTINGS["offered"].help.endswith(f"{DEFAULT_OFFERED} unless given.")
+    assert SETTINGS["arrival_rate"].help.endswith(f"{DEFAULT_ARRIVALS_PER_S:g}/s unless given.")
 
 
 def test_values_that_are_not_plain_words_are_explained() -> None:

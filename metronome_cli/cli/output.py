@@ -1,0 +1,78 @@
+"""Where a report goes: stdout, and the files that --output, --html and --junit name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from metronome_cli.report.model import Report
+
+
+class Plan(Protocol):
+    """What a run would do."""
+
+    def as_text(self) -> str: ...
+
+    def as_json(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What is to be written. `directory`, which `flag` named, gets report.json and report.html."""
+
+    directory: Path | None
+    html: Path | None
+    junit: Path | None
+    flag: str = "--output"
+
+    def check(self) -> None:
+        """Raises UsageError for what cannot be written: before the work, not after it."""
+        from metronome_cli.report.read import REPORT_FILE
+        from metronome_cli.report.write import check_writable
+
+        if self.directory is not None:
+            check_writable(self.directory / REPORT_FILE, self.flag)
+        if self.html is not None:
+            check_writable(self.html, "--html")
+        if self.junit is not None:
+            check_writable(self.junit, "--junit")
+
+    def write(self, report: Report) -> None:
+        """Write them. Raises MetronomeError where the disk refuses."""
+        from metronome_cli.ui.working import working
+
+        if any(path is not None for path in (self.directory, self.html, self.junit)):
+            with working("writing the report"):
+                self._write(report)
+
+    def _write(self, report: Report) -> None:
+        if self.directory is not None:
+            from metronome_cli.report.write import write_report
+
+            write_report(report, self.directory)
+        if self.html is not None:
+            from metronome_cli.report.html import write_html
+
+            write_html(report, self.html)
+        if self.junit is not None:
+            from metronome_cli.report.junit import write_junit
+
+            write_junit(report, self.junit)
+
+
+def show(report: Report, *, as_json: bool) -> None:
+    """The report on stdout."""
+    from metronome_cli.cli.console import write
+    from metronome_cli.report.text import render_text
+    from metronome_cli.report.write import report_json
+
+    write(report_json(report) if as_json else render_text(report))
+
+
+def show_plan(plan: Plan, *, as_json: bool) -> None:
+    """What --dry-run foretells, on stdout."""
+    from metronome_cli.cli.console import write
+
+    write(plan.as_json() if as_json else plan.as_text())
