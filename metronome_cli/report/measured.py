@@ -48,7 +48,7 @@ class TimelinePoint(Part):
     t_s: float
     """End of the window, in seconds of the run's own clock."""
     occupancy: float | None = None
-    """Used blocks of the KV pool / all blocks, 0 to 1."""
+    """Used blocks of the KV pool / all blocks, 0 to 1: at the window's end, or a new highest of the run within it."""
     stage_occupancy: dict[str, float] = Field(default_factory=dict)
     """The same of further stages' pools, such as a talker's, by stage."""
     running: Natural = 0
@@ -73,6 +73,8 @@ class TimelinePoint(Part):
     """Frames of the window that were due an answer and carried none."""
     shed: Natural = 0
     """Sessions turned away or sent away, from the start."""
+    warm_up: bool = False
+    """Whether the window was left out of every count and percentile of its run: an engine's first steps."""
 
 
 class Collapse(Part):

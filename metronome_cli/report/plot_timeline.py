@@ -28,7 +28,7 @@ from metronome_cli.report.plotting import (
 )
 from metronome_cli.report.svg import SERIES, STAND_IN
 from metronome_cli.report.thin import thin
-from metronome_cli.report.words import duration, ms, plural
+from metronome_cli.report.words import duration, ms, percent, plural
 
 
 def timelines(report: Report) -> list[Plot]:
@@ -57,7 +57,7 @@ def timeline(
     if len(windows) < 2:
         return None
     kept = thin(windows, WINDOWS)
-    empties = sum(window.empty_frames for window in windows)
+    empties = any(window.empty_frames for window in windows)
     collapse = point.collapse if point is not None else None
 
     def paint(axes: Sequence[Axes]) -> None:
@@ -69,6 +69,8 @@ def timeline(
         if collapse is not None:
             for panel in axes:
                 panel.axvline(collapse.t_s, color=STAND_IN["empty"], linestyle=":", linewidth=1.4)
+        for panel in axes:
+            panel.axvspan(0, _warm_up_s(windows), color=STAND_IN["muted"], alpha=0.12, linewidth=0)
         time_axis(axes[-1], windows[-1].t_s)
 
     heights = [0.7, 0.5, 0.4] + ([0.35] if empties else [])
@@ -76,18 +78,31 @@ def timeline(
 
 
 def _timeline_caption(windows: Sequence[TimelinePoint], point: Point | None) -> str:
-    worst = max((w.p99_ms for w in windows if w.p99_ms is not None), default=None)
-    fullest = max((w.occupancy for w in windows if w.occupancy is not None), default=None)
+    counted, warm_up_s = [window for window in windows if not window.warm_up], _warm_up_s(windows)
+    worst = max((w.p99_ms for w in counted if w.p99_ms is not None), default=None)
+    misses, empties, fullest = _totals(counted, point)
     text = f"{duration(windows[-1].t_s)} on the run's clock. Highest p99 of a window {ms(worst)} ms; "
-    text += (
-        f"{sum(w.misses for w in windows):,} misses, {sum(w.empty_frames for w in windows):,} empty frames"
-    )
-    text += f"; pool at most {fullest * 100:.0f} % full." if fullest is not None else "."
+    text += f"{plural(misses, 'miss')}, {plural(empties, 'empty frame')}"
+    text += f"; pool at most {percent(fullest)} full." if fullest is not None else "."
+    if warm_up_s:
+        text += f" Shaded: the warm-up, {duration(round(warm_up_s, 2))}, whose frames are not counted."
     if point is not None and point.collapse is not None:
         text += (
             f" Dotted: the collapse at {duration(point.collapse.t_s)}; frames stay on time and carry nothing."
         )
     return text
+
+
+def _totals(counted: Sequence[TimelinePoint], point: Point | None) -> tuple[int, int, float | None]:
+    """Misses, empty frames, highest occupancy: a point's own, as its table has them."""
+    if point is not None:
+        return point.misses, point.empty_frames, point.occupancy_max
+    fullest = max((w.occupancy for w in counted if w.occupancy is not None), default=None)
+    return sum(w.misses for w in counted), sum(w.empty_frames for w in counted), fullest
+
+
+def _warm_up_s(windows: Sequence[TimelinePoint]) -> float:
+    return max((window.t_s for window in windows if window.warm_up), default=0.0)
 
 
 def _times(windows: Sequence[TimelinePoint]) -> list[float]:

@@ -139,7 +139,8 @@ class Story:
 
     def _unjudged(self, windows: list[TimelinePoint]) -> Point:
         """The phase that was cut off: its counts are sums of its windows, its percentiles are not known."""
-        latest = [w.max_ms for w in windows if w.max_ms is not None]
+        counted = [w for w in windows if not w.warm_up]
+        latest = [w.max_ms for w in counted if w.max_ms is not None]
         filled = [w.occupancy for w in windows if w.occupancy is not None]
         return Point(
             sessions=max(w.sessions for w in windows),
@@ -148,9 +149,9 @@ class Story:
             ended_by="interrupted",
             role=self.phase,
             policy=str((self.conditions or {}).get("profile", {}).get("policy", "")),
-            frames=sum(w.frames for w in windows),
-            misses=sum(w.misses for w in windows),
-            empty_frames=sum(w.empty_frames for w in windows),
+            frames=sum(w.frames for w in counted),
+            misses=sum(w.misses for w in counted),
+            empty_frames=sum(w.empty_frames for w in counted),
             duration_s=windows[-1].t_s,
             latency_ms=LatencyMs(max=max(latest, default=None)),
             occupancy_max=max(filled, default=None),

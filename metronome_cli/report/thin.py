@@ -1,7 +1,8 @@
 """Makes a long timeline short without losing what it is looked at for: peaks stay peaks, counts stay sums.
 
 A merged window has the highest p99, maximum and occupancy of those that it stands for, the median of their medians,
-the sums of their counts, and the last one's time and sessions.
+the sums of their counts, and the last one's time and sessions. A warm-up that is merged with windows that count adds
+its occupancy alone.
 """
 
 from __future__ import annotations
@@ -54,20 +55,21 @@ class Timeline:
 
 def _merged(windows: Sequence[TimelinePoint]) -> TimelinePoint:
     last = windows[-1]
+    counted = [w for w in windows if w.warm_up == last.warm_up]
     return last.model_copy(
         update={
-            "p50_ms": _of(median, [w.p50_ms for w in windows]),
-            "p99_ms": _of(max, [w.p99_ms for w in windows]),
-            "max_ms": _of(max, [w.max_ms for w in windows]),
+            "p50_ms": _of(median, [w.p50_ms for w in counted]),
+            "p99_ms": _of(max, [w.p99_ms for w in counted]),
+            "max_ms": _of(max, [w.max_ms for w in counted]),
             "occupancy": _of(max, [w.occupancy for w in windows]),
             "stage_occupancy": {
                 stage: max(w.stage_occupancy.get(stage, 0.0) for w in windows)
                 for stage in last.stage_occupancy
             },
             "waiting": max(w.waiting for w in windows),
-            "frames": sum(w.frames for w in windows),
-            "misses": sum(w.misses for w in windows),
-            "empty_frames": sum(w.empty_frames for w in windows),
+            "frames": sum(w.frames for w in counted),
+            "misses": sum(w.misses for w in counted),
+            "empty_frames": sum(w.empty_frames for w in counted),
         }
     )
 

@@ -54,7 +54,7 @@ class Snapshot:
     ] = ()  # worst latency (ms) and kind of the last steps, oldest first
     verdict: str | None = None  # the verdict so far, one short sentence
     random_weights: bool = True
-    window: WindowCounts | None = None  # None: no frames in this phase
+    window: WindowCounts | None = None  # None: no frames that count
     has_sessions: bool = (
         True  # False: work that serves nobody, whose counts of sessions and frames say nothing
     )

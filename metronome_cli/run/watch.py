@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from metronome_cli.engine.types import PoolState
 from metronome_cli.load.drives import Drives
 from metronome_cli.measure.ledger import Tally
 from metronome_cli.report.measured import TimelinePoint
@@ -26,6 +27,7 @@ class Watch:
         self.offered = 0
         self.shed = 0
         self.verdict: str | None = None
+        self._fullest = 0.0  # occupancy, up to the end of the last window
         self._phase = phase
         self._detail = detail
         lab.observer.phase(phase, detail)
@@ -35,20 +37,30 @@ class Watch:
         """The windows so far, in bounded room."""
         return self.windows.windows
 
-    def close_window(self, done: float | None = None) -> tuple[Tally, TimelinePoint]:
-        """End the window: its tally, its line in the timeline; `done` is this phase's share done, 0..1."""
+    def close_window(self, done: float | None = None, warm_up: bool = False) -> tuple[Tally, TimelinePoint]:
+        """End the window: its tally, its line in the timeline; `done` is this phase's share done, 0..1.
+
+        `warm_up`: the window counts nowhere else.
+        """
         tally = self.driver.ledger.close_window()
-        point = self._timeline_point(tally)
+        point = self._timeline_point(tally, warm_up)
         self.windows.add(point)
         self.lab.observer.event("window", {"phase": self._phase, **point.model_dump()})
         self.lab.observer.snapshot(self._snapshot(tally, point, done))
         return tally, point
 
-    def _timeline_point(self, tally: Tally) -> TimelinePoint:
+    def _occupancy(self, pool: PoolState) -> float | None:
+        """Now, or the new highest of the run that the window has seen."""
+        if not pool.total_blocks:
+            return None
+        before, self._fullest = self._fullest, max(self._fullest, self.driver.occupancy_max)
+        return max(pool.occupancy, self._fullest) if self._fullest > before else pool.occupancy
+
+    def _timeline_point(self, tally: Tally, warm_up: bool) -> TimelinePoint:
         pool = self.driver.population.target.pool()
         return TimelinePoint(
             t_s=self.driver.clock.now(),
-            occupancy=pool.occupancy if pool.total_blocks else None,
+            occupancy=self._occupancy(pool),
             stage_occupancy=dict(self.driver.stage_occupancy),
             running=pool.running,
             waiting=pool.waiting,
@@ -61,6 +73,7 @@ class Watch:
             misses=tally.misses,
             empty_frames=tally.empty_frames,
             shed=self.shed,
+            warm_up=warm_up,
         )
 
     def _snapshot(self, tally: Tally, point: TimelinePoint, done: float | None) -> Snapshot:
@@ -96,7 +109,7 @@ class Watch:
             recent=tuple(self.driver.ledger.recent),
             verdict=self.verdict,
             random_weights=lab.random_weights,
-            window=self._counts(tally),
+            window=None if point.warm_up else self._counts(tally),
         )
 
     def _counts(self, tally: Tally) -> WindowCounts:

@@ -211,7 +211,7 @@ def collapse_report(**changes):
     """One number of sessions on an unbounded cache: the pool fills, every session falls silent."""
     failing = point(
         16, "fail", "single",
-        policy="unbounded", misses=0, missed_steps=0, empty_frames=2112, occupancy_max=1.0, binding="memory",
+        policy="unbounded", misses=0, missed_steps=0, empty_frames=2304, occupancy_max=1.0, binding="memory",
         ended_by="pool_exhausted", pool_full_t_s=40.0, collapse=collapse(), timeline=list(collapse_windows()),
         reason="the KV pool was full at 40.0 s; every session fell silent",
         objectives=[objective(measured=42.0), objective("empty<1%", "fail", 0.23, 0.01, "fraction")],

@@ -178,6 +178,19 @@ def test_points_and_windows_make_an_interrupted_report(tmp_path):
     assert found.audio.files_refused
 
 
+def test_a_point_that_was_cut_off_leaves_its_warm_up_out_of_the_counts(tmp_path):
+    events, _ = told(tmp_path)
+    begin(events)
+    events.phase("single", "4 sessions")
+    warm_up = window(1.0, 4, 99.0, 0.9, misses=9, empty_frames=8, warm_up=True)
+    for each in (warm_up, window(2.0, 4, 50.0, 0.4, misses=1)):
+        events.event("window", {"phase": "single", **each.model_dump()})
+    cut = rebuild(tmp_path / EVENTS_FILE).capacity.points[0]
+    assert (cut.frames, cut.misses, cut.empty_frames) == (48, 1, 0)
+    assert cut.latency_ms.max == pytest.approx(55.0)
+    assert cut.occupancy_max == 0.9
+
+
 def test_one_judged_number_keeps_its_verdict(tmp_path):
     events, _ = told(tmp_path)
     begin(events)

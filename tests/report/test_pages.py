@@ -182,6 +182,16 @@ def test_a_collapse_is_said_in_words_for_those_who_cannot_see_it():
     assert "collapse at 40 s" in caption
 
 
+def test_a_caption_says_what_the_table_says_and_marks_the_warm_up():
+    given_report = collapse_report()
+    shown = given_report.capacity.points[0]
+    shown.timeline.insert(0, window(0.96, 16, 99.0, 1.0, misses=7, empty_frames=5, warm_up=True))
+    shown.timeline[1:] = [each.model_copy(update={"occupancy": 0.5}) for each in shown.timeline[1:]]
+    caption = plots(given_report)[0].caption
+    assert "Highest p99 of a window 42 ms; 0 misses, 2,304 empty frames; pool at most 100 % full." in caption
+    assert "Shaded: the warm-up, 960 ms, whose frames are not counted." in caption
+
+
 def test_the_curve_takes_the_best_measurement_of_each_number():
     given_report = capacity_report()
     given_report.capacity.points.append(point(24, "pass", "screen", steps=10))

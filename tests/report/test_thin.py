@@ -70,3 +70,11 @@ def test_a_report_says_where_windows_were_merged(each, said):
     report = capacity_report()
     report.capacity.points[0].windows_each = each
     assert any("windows in one" in note for note in notes(report)) == said
+
+
+def test_a_warm_up_adds_no_counts_to_those_that_it_is_merged_with():
+    warm_up = window(0, 500.0).model_copy(update={"warm_up": True, "misses": 5, "occupancy": 0.9})
+    merged = thin([warm_up, window(1, 10.0)], 1)[0]
+    assert (merged.frames, merged.misses, merged.max_ms, merged.occupancy) == (7, 1, 10.0, 0.9)
+    assert not merged.warm_up
+    assert thin([warm_up, warm_up], 1)[0].warm_up
