@@ -104,7 +104,8 @@ class Search(Scout):
                 self._lean_to_deadline(point)
                 found.step *= 2
                 if found.step > 4 * max(1, round(0.05 * found.safe)):
-                    found.undecided = f"{following} sessions neither hold nor fail: {point.reason}"
+                    if found.first_failing is None:
+                        found.undecided = f"{following} sessions neither hold nor fail: {point.reason}"
                     return
             else:
                 found.safe = following

@@ -4,7 +4,7 @@ import pytest
 
 from metronome_cli.control.aimd import AimdGains
 from metronome_cli.run.search import Search
-from tests.run.builders import lab_on, small_profile
+from tests.run.builders import Recorder, lab_on, small_profile
 
 GAINS = AimdGains()
 
@@ -65,20 +65,24 @@ def test_what_is_safe_was_confirmed_and_what_fails_was_seen_to_fail():
     assert any(p.verdict == "fail" for p in failing)
 
 
-class Hiccups:
-    """A step time that is doubled a few times, as by a busy neighbour, at the given calls."""
+class BusyInALook:
+    """A step time that is much longer a few times in the first short look, as by a busy neighbour."""
 
-    def __init__(self, base_s, each_s, slow_calls):
-        self._step_s, self._slow, self._calls = linear(base_s, each_s), slow_calls, 0
+    def __init__(self, base_s, each_s, observer):
+        self._step_s, self._observer, self._calls = linear(base_s, each_s), observer, 0
 
     def __call__(self, batch):
-        self._calls += 1
-        return 0.1 if self._calls in self._slow else self._step_s(batch)
+        if self._observer.phases.count("screen") == 1:
+            self._calls += 1
+        return 0.3 if 40 <= self._calls < 44 else self._step_s(batch)
 
 
 def test_one_bad_moment_in_a_look_does_not_end_the_way_up():
     _, calm = search(linear(0.004, 0.0012))
-    _, disturbed = search(Hiccups(0.004, 0.0012, range(900, 904)))
+    observer = Recorder()
+    searched, disturbed = search(BusyInALook(0.004, 0.0012, observer), observer=observer)
+    first, second = [p for p in searched.points if p.role == "screen"][:2]
+    assert (first.verdict, first.sessions) == ("fail", second.sessions)
     assert abs(disturbed.safe - calm.safe) <= 2 * calm.step
 
 
@@ -127,3 +131,25 @@ def test_what_is_confirmed_first_stayed_well_within_the_limit_in_its_look(calm, 
     searched.found.step = 3
     searched._calm = calm
     assert searched._with_margin(30) == first
+
+
+class EveryHundredth:
+    """A share of late steps at which p99 is neither proved nor refuted."""
+
+    calls = 0
+
+    def __call__(self, batch):
+        self.calls += 1
+        return 0.041 if self.calls % 100 == 0 else 0.002
+
+
+@pytest.mark.parametrize(("first_failing", "undecided"), [(40, None), (None, "neither hold nor fail")])
+def test_what_neither_holds_nor_fails_is_open_where_a_failure_is_known(first_failing, undecided):
+    lab = lab_on(EveryHundredth(), objectives=("p99<40ms",))
+    searched = Search(lab, GAINS, "ramp", soak=False, confirm_steps=500)
+    found = searched.found
+    found.safe, found.first_failing = 10, first_failing
+    searched._show_the_next_fails()
+    assert {point.verdict for point in searched.points} == {"inconclusive"}
+    assert (found.safe, found.first_failing) == (10, first_failing)
+    assert found.undecided is None if undecided is None else undecided in found.undecided
