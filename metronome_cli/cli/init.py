@@ -40,5 +40,4 @@ def init(
         return
     file = output or Path(f"{draft.profile.name}.yaml")
     write_draft(draft, file, force=force)
-    checks = draft.text.count("CHECK:")
-    write(f"{file}: profile {draft.profile.name}; {checks} lines marked CHECK are assumptions to settle")
+    write(f"{file}: profile {draft.profile.name}; {draft.open_lines} lines marked CHECK are not settled")

@@ -262,7 +262,7 @@ class Profile(Strict):
     objectives: tuple[ObjectiveText, ...] = ()
     clock: Literal["real", "virtual"] | None = None
     verified: bool = True
-    unverified: tuple[str, ...] = ()  # figures that rest on second-hand sources, named
+    unverified: tuple[str, ...] = ()  # figures that are not verified, named
     sources: tuple[Source, ...] = ()
     notes: tuple[str, ...] = ()
 

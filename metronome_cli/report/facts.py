@@ -100,7 +100,7 @@ def _profile(report: Report) -> Iterator[str]:
     doubts = profile.get("unverified")
     if profile.get("verified") is False or doubts:
         named = f": {', '.join(map(str, doubts))}" if isinstance(doubts, list) and doubts else ""
-        yield f"The profile rests on second-hand figures{named}."
+        yield f"The profile rests on figures that are not verified{named}."
 
 
 def conditions(report: Report) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from metronome_cli.report.model import Report
 from metronome_cli.report.plotting import Plot, legend, make_plot, short, time_axis
 from metronome_cli.report.svg import STAND_IN
-from metronome_cli.report.words import duration
+from metronome_cli.report.words import chance, duration
 
 
 def forecast(report: Report) -> Plot | None:
@@ -42,11 +42,7 @@ def forecast(report: Report) -> Plot | None:
         time_axis(panel, max(ends))
         panel.set_xlabel(panel.get_xlabel().replace("time on the run's clock", "time"))
 
-    probability = given.collapse_probability
-    sure = (
-        ""
-        if probability is None
-        else f", with probability {probability * 100:.0f} % within the session length"
-    )
+    likely = given.collapse_probability
+    sure = "" if likely is None else f", with a probability of {chance(likely)} within the session length"
     caption = f"When the run ends by itself{sure}. Dot: best estimate; bar: interval."
     return make_plot("When the run ends by itself", caption, paint, [0.25 + 0.16 * len(known)], "forecast")

@@ -14,7 +14,7 @@ from metronome_cli.report.table import Column, Table, without_empty_columns
 from metronome_cli.report.tables_probe import age_limits, cells, movers, policy_costs
 from metronome_cli.report.tables_quality import quality_tables
 from metronome_cli.report.wire import Wire
-from metronome_cli.report.words import NO_DATA, duration, measured, ms, number, percent
+from metronome_cli.report.words import NO_DATA, chance, duration, measured, ms, number, percent
 
 
 def tables(report: Report) -> list[Table]:
@@ -111,7 +111,7 @@ def trials(report: Report) -> Table:
                Column("90 % interval", 6), Column("predicted", 7)]  # fmt: skip
     rows = [
         [t.policy, number(t.sessions), duration(t.session_length_s), f"{t.collapsed} of {t.trials}",
-         _range(percent(t.share_low), percent(t.share_high)), percent(t.predicted_probability)]
+         _range(percent(t.share_low), percent(t.share_high)), chance(t.predicted_probability)]
         for t in report.trials
     ]  # fmt: skip
     return Table("Trials under different seeds", columns, rows)
@@ -145,7 +145,7 @@ def _forecast(report: Report) -> Iterator[list[str]]:
     known = given.saturates is not None or given.t_sat_s.estimate is not None
     yield ["pool full", span_of(given.t_sat_s) if known else "not known"]
     if given.collapse_probability is not None:
-        yield ["probability within the session length", percent(given.collapse_probability)]
+        yield ["probability within the session length", chance(given.collapse_probability)]
     if known:
         yield ["stops it first", given.binding]
     if given.reason:
@@ -172,7 +172,7 @@ def hazards(report: Report) -> Table:
                Column("settles at", 5)]  # fmt: skip
     found = report.forecast.hazards if report.forecast else []
     rows = [
-        [h.name, span_of(h.t_sat_s), percent(h.collapse_probability), percent(h.settles_at)] for h in found
+        [h.name, span_of(h.t_sat_s), chance(h.collapse_probability), percent(h.settles_at)] for h in found
     ]
     return Table("What can end the run", columns, rows)
 

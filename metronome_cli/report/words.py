@@ -17,13 +17,24 @@ def ms(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """ "41 %"; "0.3 %" below 1 %, ">99 %" where rounding would say full."""
+    """ "41 %"; "0.3 %" below 1 %, ">99 %" where rounding would say full, "<0.001 %" for the least."""
     if share is None:
         return NO_DATA
     value = share * 100
     if 99.5 <= value < 100:
         return ">99 %"
+    if 0 < value < 0.001:
+        return "<0.001 %"
     return f"{value:.0f} %" if value >= 1 or value == 0 else f"{value:.1g} %"
+
+
+def chance(share: float | None) -> str:
+    """An estimated probability, which is never quite none or all: "41 %", "<0.1 %", ">99.9 %"."""
+    if share is None:
+        return NO_DATA
+    if not 0.001 <= share <= 0.999:
+        return "<0.1 %" if share < 0.5 else ">99.9 %"
+    return f"{share * 100:.1f} %" if share >= 0.995 else percent(share)
 
 
 def span(seconds: float | None) -> str:

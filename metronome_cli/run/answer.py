@@ -7,6 +7,7 @@ from metronome_cli.report.arms import Arm, Trials
 from metronome_cli.report.capacity import Capacity, Point
 from metronome_cli.report.facts import busy_with_others
 from metronome_cli.report.model import Report
+from metronome_cli.report.words import chance
 
 
 def answer(report: Report, decisive: Point | None) -> str:
@@ -59,7 +60,7 @@ def _trials(series: Trials) -> str:
     text = f"{series.policy}: {series.collapsed} of {series.trials} runs collapsed"
     if series.share_low is not None and series.share_high is not None:
         text += f" (90 % interval {_percent(series.share_low)} to {_percent(series.share_high)})"
-    return text + ("." if predicted is None else f"; predicted {_percent(predicted)}.")
+    return text + ("." if predicted is None else f"; predicted {chance(predicted)}.")
 
 
 def _safe(capacity: Capacity, point: Point) -> str:

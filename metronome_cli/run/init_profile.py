@@ -34,6 +34,11 @@ class Draft:
     profile: Profile
     notes: tuple[str, ...]
 
+    @property
+    def open_lines(self) -> int:
+        """How many lines state an assumption."""
+        return sum("# CHECK: " in line for line in self.text.splitlines())
+
 
 def draft_profile(path: Path, name: str | None = None) -> Draft:
     """The profile of a config.json, or of a directory with one. Raises UsageError naming the file and the key."""
@@ -171,7 +176,7 @@ session_length: 10m    # CHECK: how long a session must hold
 objectives: [p99<80ms, misses<1%, empty<1%]
 
 verified: false        # remove this and `unverified` when every CHECK is settled
-unverified: [frame, tokens, turns]
+unverified: [frame, tokens, turns, session_length]
 sources:
   - {{what: shape, where: {source}, grade: A}}
 notes:

@@ -30,7 +30,7 @@ from metronome_cli.forecast.outlook import (
 )
 from metronome_cli.report.forecast import Forecast, HazardForecast, Implied, Interval, MemoryLine
 from metronome_cli.report.model import Report
-from metronome_cli.report.words import percent
+from metronome_cli.report.words import chance, percent
 from metronome_cli.run.predict_report import Draft, interval
 
 
@@ -250,25 +250,39 @@ def _turns(profile: Profile) -> str:
 
 def _sentence(plan: ProfilePlan, answer: Outlook) -> str:
     """The answer, its conditions and what binds."""
-    who = _sessions(plan.sessions)
-    length = format_duration(plan.length_s)
+    who, one, length = _sessions(plan.sessions), plan.sessions == 1, format_duration(plan.length_s)
     if answer.t_sat.estimate is None:
-        text = f"{who} do not saturate the pool."
+        text = f"{who} {'does' if one else 'do'} not saturate the pool."
     elif answer.t_sat.estimate == 0:
-        text = f"{who} do not fit: what they take when they start is more than the pool."
+        it = "it takes when it starts" if one else "they take when they start"
+        text = f"{who} {'does' if one else 'do'} not fit: what {it} is more than the pool."
     else:
-        ends = "fill the pool" if answer.binding == "pool" else f"end at {answer.binding}"
-        text = f"{who} {ends} at {_span(answer)}; "
-        text += f"a session of {length} sees it with probability {answer.probability:.2g}."
+        text = f"{who} {_ends(answer.binding, one)} at {_span(answer)}; "
+        text += f"a session of {length} sees it with a probability of {chance(answer.probability)}."
     if answer.max_sessions is not None:
         text += (
             f" Safe for {length}: {_sessions(answer.max_sessions)} ({percent(plan.confidence)} confidence)"
         )
-        text += f", then {answer.max_binding} binds." if answer.max_binding != "none" else "."
+        text += f", then {_named(answer.max_binding)} binds." if answer.max_binding != "none" else "."
     if answer.t_sat.estimate is not None and answer.safe_window is not None:
         text += f" A window of {answer.safe_window:,} positions makes {who} safe."
     found = _implied(plan)
     return text if found is None else f"{text} {_implied_sentence(plan, found)}"
+
+
+def _ends(binding: str, one: bool) -> str:
+    """What the sessions do when that hazard comes."""
+    if binding == "context":
+        return f"{'reaches' if one else 'reach'} the end of the context"
+    verb = "reach" if binding.endswith(" limit") else "fill"
+    return f"{verb}{('es' if verb == 'reach' else 's') if one else ''} {_named(binding)}"
+
+
+def _named(binding: str) -> str:
+    """A hazard in a sentence: the pool, the context, stage talker, the limit of stage talker."""
+    if binding.endswith(" limit"):
+        return f"the limit of {binding.removesuffix(' limit')}"
+    return binding if binding.startswith("stage ") else f"the {binding}"
 
 
 def _sessions(count: int) -> str:

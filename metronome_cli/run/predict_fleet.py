@@ -29,7 +29,7 @@ from metronome_cli.forecast.steptime import (
 from metronome_cli.report.forecast import FleetPlan, FleetSize, GpuEstimate, Interval
 from metronome_cli.report.model import Report
 from metronome_cli.report.read import load_report
-from metronome_cli.report.words import percent
+from metronome_cli.report.words import percent, plural
 from metronome_cli.run.predict_report import Draft
 
 SHOWN_STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -186,17 +186,18 @@ def _sentence(question: FleetQuestion, plan: FleetPlan) -> str:
     load = (
         f"{plan.offered_erlangs:,.0f} erlangs"
         if plan.offered_erlangs is not None
-        else f"a peak of {plan.peak_sessions:,} sessions"
+        else f"a peak of {plural(plan.peak_sessions or 0, 'session')}"
     )
     row = next(size for size in plan.sizes if size.gpus == plan.gpus_needed)
+    cards = f"{plural(plan.gpus_needed, 'GPU')} of {plural(plan.sessions_per_gpu, 'session')}"
+    carry = "carries" if plan.gpus_needed == 1 else "carry"
     text = (
-        f"{plan.gpus_needed:,} GPUs of {plan.sessions_per_gpu:,} sessions ({plan.sessions_per_gpu_source}) "
-        f"carry {load} at {row.blocking:.2g} blocked (allowed {plan.target_blocking:g}); "
-        f"{plan.gpus_with_spare_node:,} do with one node down."
+        f"{cards} ({plan.sessions_per_gpu_source}) {carry} {load}, {percent(row.blocking)} turned away "
+        f"(allowed {percent(plan.target_blocking)}); {plan.gpus_with_spare_node:,} do with one node down."
     )
     if question.gpus is not None:
         asked = next(size for size in plan.sizes if size.gpus == question.gpus)
-        text += f" {question.gpus:,} GPUs block {asked.blocking:.2g}."
+        text += f" With {plural(question.gpus, 'GPU')} {percent(asked.blocking)} are turned away."
     return text
 
 

@@ -225,7 +225,7 @@ class _Vigil:
             assumptions=[
                 "the load goes on as in the last samples",
                 f"the last {format_duration(self.plan.window_s)} are fitted",
-                "t_sat_s counts from the first scrape",
+                "times count from the first scrape",
             ],
             details=self._details(),
         )

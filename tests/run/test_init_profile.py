@@ -41,7 +41,10 @@ def test_check_accepts_it_and_predict_plans_with_it(
 ) -> None:
     file = tmp_path / "mine.yaml"
     assert run(["init", str(checkpoint), "--output", str(file)]) == 0
-    assert "mine.yaml: profile my-model-4b; " in capsys.readouterr().out
+    open_lines = file.read_text().count("# CHECK: ")
+    assert open_lines == 8
+    said = f"mine.yaml: profile my-model-4b; {open_lines} lines marked CHECK are not settled\n"
+    assert capsys.readouterr().out.endswith(said)
     assert run(["profiles", "check", str(file)]) == 0
     assert run(["predict", "--profile", str(file), "--pool", "8GiB", "--sessions", "16", "--json"]) in (0, 3)
     profile = load_profile(file)

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metronome_cli.config.loading import load_profile
+from metronome_cli.config.profile import Profile
 from metronome_cli.errors import UsageError
 from metronome_cli.report.model import Report
 from metronome_cli.report.write import report_json
@@ -89,6 +91,26 @@ def test_without_a_pool_the_collapse_is_explained_and_nothing_foretold() -> None
     assert report.forecast.implied is not None
     assert report.forecast.implied.pool_tokens == pytest.approx(96 * 99 * 26.5, rel=0.05)
     assert "imply a pool of" in report.answer
+
+
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"sessions": 128}, "at 155.3 s; a session of 5 min sees it with a probability of >99.9 %."),
+    ({"sessions": 128}, "128 sessions fill the pool at "),
+    ({"sessions": 128}, ", then the pool binds."),
+    ({"sessions": 1, "pool": {"bytes": "900GiB"}, "session_length_s": 3600.0},
+     "1 session reaches the end of the context at 2472 s; a session of 1 h sees it with a probability of >99.9 %."),
+    ({"sessions": 2, "pool": {"bytes": "900GiB"}, "session_length_s": 3600.0},
+     "2 sessions reach the end of the context at 2472 s"),
+    ({"sessions": 1, "policy": "window(64, 16)", "session_length_s": 9000.0},
+     "1 session reaches the limit of stage talker at "),
+    ({"sessions": 1, "policy": "ring(40000)", "pool": {"bytes": "1GiB"}},
+     "1 session does not fit: what it takes when it starts is more than the pool."),
+])  # fmt: skip
+def test_the_answer_reads_as_a_sentence(keys: dict[str, Any], says: str) -> None:
+    shipped = load_profile("qwen3-omni-30b").model_dump(mode="json")
+    changed = {key: keys[key] for key in keys if key in shipped}
+    plain = {"session_length_s": 300.0} | {key: keys[key] for key in keys if key not in shipped}
+    assert says in predict_profile(ProfilePlan(Profile.from_numbers(shipped | changed), **plain)).answer
 
 
 def test_rings_that_do_not_fit_are_refused_from_the_start() -> None:

@@ -57,7 +57,12 @@ def test_the_example_of_the_help() -> None:
 def test_a_fleet_of_a_given_size_is_judged(gpus: int, code: int) -> None:
     report = predict_fleet(FleetQuestion(**LOAD, sessions_per_gpu=100, gpus=gpus))
     assert report.exit_code == code
-    assert f"{gpus} GPUs block" in report.answer
+    turned_away = {6: "3 %", 7: "<0.001 %"}[gpus]
+    assert report.answer.endswith(f" With {gpus} GPUs {turned_away} are turned away.")
+    assert (
+        "7 GPUs of 100 sessions (as given) carry 600 erlangs, <0.001 % turned away (allowed 1 %)"
+        in report.answer
+    )
 
 
 def test_seats_from_a_capacity_report(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from metronome_cli.errors import UsageError
 from metronome_cli.report.model import Report
+from metronome_cli.report.text import render_text
 from metronome_cli.run.metrics_page import fetch
 from metronome_cli.run.observer import Observers
 from metronome_cli.run.predict_scrape import ScrapePlan, predict_scrape
@@ -82,6 +83,8 @@ def test_once_foretells_and_leaves() -> None:
     assert report.forecast.t_sat_s.estimate == pytest.approx(900, rel=0.01)
     assert report.exit_code == 0  # not within ten minutes
     assert report.forecast.details["server"] == "vLLM"
+    assert "times count from the first scrape" in report.forecast.assumptions
+    assert "t_sat_s" not in render_text(report)
 
 
 @pytest.mark.parametrize(("slope", "code"), [(0.001, 0), (0.01, 3)])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from metronome_cli.errors import UsageError
-from metronome_cli.report.words import ms, percent, span
+from metronome_cli.report.words import chance, ms, percent, span
 from metronome_cli.run.observer import Observers, progress_only
 from metronome_cli.ui import make_observer
 from metronome_cli.ui.dashboard import View, dashboard
@@ -138,6 +138,17 @@ def test_numbers_read_well():
         "41 %",
         ">99 %",
         "100 %",
+    ]
+    assert [percent(v) for v in (0.00001, 8.7e-6, 9e-51)] == ["0.001 %", "<0.001 %", "<0.001 %"]
+    assert [chance(v) for v in (None, 0.0, 0.0004, 0.001, 0.25, 0.996, 0.9996, 1.0)] == [
+        "-",
+        "<0.1 %",
+        "<0.1 %",
+        "0.1 %",
+        "25 %",
+        "99.6 %",
+        ">99.9 %",
+        ">99.9 %",
     ]
     assert [span(v) for v in (None, 0.2, 47.4, 200)] == ["-", "0 s", "47 s", "3 min 20 s"]
 
