@@ -145,7 +145,9 @@ class PointRun:
         while driver.ledger.total.steps < WARM_UP_STEPS and len(driver.population) and not self.lab.stop():
             until += self.lab.period_s
             self.feeder.run_until(until)
-        if driver.pool_full_s is None and not driver.lost_beat and not driver.population.ended:
+        left_out = driver.pool_full_s is None and not driver.lost_beat and not driver.population.ended
+        self.watch.close_window(self._done(), warm_up=left_out)
+        if left_out:
             fresh = self.lab.ledger()
             fresh.still_s = driver.ledger.still_s  # whose backlog is still being worked off
             driver.ledger = fresh

@@ -86,6 +86,7 @@ class RemotePointRun:
                 return
             driver.run_until(driver.clock.now() + self.lab.period_s)
         self.watch.close_window(self._done(), warm_up=not self._lost)
+        self.watch.close_window(self._done(), warm_up=not self._lost)
         if not self._lost:
             fresh = self.lab.ledger()
             fresh.still_s = driver.ledger.still_s  # whose backlog is still being worked off
