@@ -108,26 +108,13 @@ class Ring:
         return [(first + i) * block_tokens for i in range(self.blocks)]
 
 
-class Recycle:
+class Recycle(Unbounded):
     """`recycle(W)`: grows to 2 W, then the stack restarts it at position 0 with its newest W tokens
     recomputed.
     """
 
-    sinks = 0
-    window = EVERYTHING
-    max_chunk = EVERYTHING
-
     def __init__(self, window: int) -> None:
         self.horizon = window
-
-    def release(self, table: BlockTable) -> list[int]:
-        return []
-
-    def wanted(self, table: BlockTable, new: int) -> int:
-        return _grow_by(table, new)
-
-    def layout(self, length: int, block_tokens: int) -> list[int]:
-        return list(range(0, length, block_tokens))
 
     def restarts(self, table: BlockTable, new: int) -> bool:
         """Whether `new` more tokens would pass 2 W."""

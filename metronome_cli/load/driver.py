@@ -24,7 +24,7 @@ from metronome_cli.load.clock import Clock
 from metronome_cli.load.population import Population
 from metronome_cli.load.session import Session
 from metronome_cli.measure.ledger import FrameRecord, Ledger
-from metronome_cli.measure.pulse import Pulse, Still
+from metronome_cli.measure.pulse import Pulse, Standstill, Still
 
 Batching = Literal["continuous", "tick"]
 
@@ -57,8 +57,7 @@ class Driver:
         self._max_batch = population.profile.max_batch
         self._period_s = population.profile.frame.period_s
         self._free_s = 0.0  # when the last step was done
-        self._pulse = pulse or Still()
-        self._still_s = self._pulse.beat()
+        self._standstill = Standstill(pulse)
 
     def run_until(self, instant_s: float) -> None:
         """Serve every frame that can begin before `instant_s`."""
@@ -104,13 +103,8 @@ class Driver:
         self.clock.spent(measured if result.compute_s is None else result.compute_s)
         self._free_s = self.clock.now()
         if self.clock.name == "real" or result.compute_s is None:
-            self._look_for_stillness()
+            self._standstill.tell(self.ledger)
         self._record(sessions, result, late_s=began - could_begin_s)
-
-    def _look_for_stillness(self) -> None:
-        still_s = self._pulse.beat()
-        self.ledger.still_s += still_s - self._still_s
-        self._still_s = still_s
 
     def _record(self, sessions: Sequence[Session], result: StepResult, late_s: float) -> None:
         outcomes = {outcome.slot: outcome for outcome in result.outcomes}

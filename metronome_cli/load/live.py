@@ -20,7 +20,7 @@ from metronome_cli.load.door import Door, Note
 from metronome_cli.load.news import Ended, News, Paced, Seated
 from metronome_cli.load.steps import Steps
 from metronome_cli.measure.ledger import FrameRecord, Ledger
-from metronome_cli.measure.pulse import Pulse, Still
+from metronome_cli.measure.pulse import Pulse, Standstill, Still
 
 NAP_S = 0.005  # small portions: while this thread counts, the sessions may have to wait for it
 
@@ -108,8 +108,7 @@ class LiveDriver(Generic[P]):
         self.ledger = ledger
         self.stopped = stopped
         self._steps = Steps(population.profile.frame.period_s)
-        self._pulse = pulse or Still()
-        self._still_s = self._pulse.beat()
+        self._standstill = Standstill(pulse)
 
     @property
     def lost_beat(self) -> int:
@@ -128,9 +127,7 @@ class LiveDriver(Generic[P]):
         return not len(self.population)
 
     def _count(self, final: bool = False) -> None:
-        still_s = self._pulse.beat()
-        self.ledger.still_s += still_s - self._still_s
-        self._still_s = still_s
+        self._standstill.tell(self.ledger)
         horizon_s = math.inf if final else self.population.horizon_s()
         self._take_news()
         self._steps.count(min(horizon_s, self.clock.now()), self.ledger)

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from metronome_cli.config.profile import Profile, Stage, StagePositions
+from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import Audio, PoolState
 from metronome_cli.engine.weights import DecoderWeights
 from metronome_cli.models.base import Stack, StageTimer
@@ -38,7 +38,7 @@ from metronome_cli.models.registry import Loaded
 from metronome_cli.models.sampling import Sampler
 from metronome_cli.models.talk import Counted, Pick, Spoken, prefill, talk
 from metronome_cli.models.talker import Heard, Talker
-from metronome_cli.models.turn_stack import stage_of, turn_stack
+from metronome_cli.models.turn_stack import talker_stage, turn_stack
 
 UNITS_KEPT = 29  # of the encoder's cache
 _AUDIO_BOS = {"2.6": 21_132, "4.5": 151_687}
@@ -263,20 +263,13 @@ def _fresh(profile: Profile, weights: MiniWeights, seed: int) -> MiniCpmO:
 def _talker(profile: Profile, weights: MiniWeights, decoder: DecoderWeights, seed: int) -> Talker:
     assert weights.voice is not None
     version = weights.shape.version
-    default = Stage(
-        name="talker",
-        kind="paged",
-        kv_bytes_per_position=weights.shape.talker.kv_bytes_per_token if weights.shape.talker else 0,
-        positions_per_s=StagePositions(speaking=CODES_PER_S[version]),
-        limit=TALKER_CONTEXT,
-        resets="turn",
-    )
+    stage = talker_stage(profile, weights.shape.talker, CODES_PER_S[version], TALKER_CONTEXT)
     sampler = Sampler(weights.shape.temperature, seed + 1)
     voice = (Voice45 if version == "4.5" else Voice26)(weights.voice, sampler, _AUDIO_BOS[version])
     per_s = CODES_PER_S[version] + SLOTS
     return Talker(
         voice,
-        turn_stack(decoder, profile, stage_of(profile, "talker", default), per_s),
+        turn_stack(decoder, profile, stage, per_s),
         round(CODES_PER_S[version]),
     )
 

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from metronome_cli.config.profile import Profile, Stage, StagePositions
+from metronome_cli.config.profile import Profile
 from metronome_cli.engine.types import Audio, PoolState
 from metronome_cli.errors import UsageError
 from metronome_cli.models.base import Stack, StageTimer
@@ -42,7 +42,7 @@ from metronome_cli.models.sampling import Sampler
 from metronome_cli.models.short_decoder import ShortDecoder
 from metronome_cli.models.talk import Counted, Spoken, Vocabulary, prefill, talk
 from metronome_cli.models.talker import Heard, Talker, Voice
-from metronome_cli.models.turn_stack import stage_of, turn_stack
+from metronome_cli.models.turn_stack import talker_stage, turn_stack
 from metronome_cli.models.whisper_mel import HOP, RATE, MelStream, StreamingMel
 
 _MARKERS = {"qwen2.5": (151647, 151648), "qwen3": (151669, 151670)}  # before and after each chunk's audio
@@ -221,15 +221,7 @@ def _fresh(profile: Profile, weights: OmniWeights, seed: int) -> QwenOmni:
 
 def _talker(profile: Profile, weights: OmniWeights, parts: TalkerWeights, seed: int) -> Talker:
     family = weights.shape.family
-    default = Stage(
-        name="talker",
-        kind="paged",
-        kv_bytes_per_position=weights.shape.talker.kv_bytes_per_token if weights.shape.talker else 0,
-        positions_per_s=StagePositions(speaking=CODES_PER_S[family]),
-        limit=TALKER_CONTEXT[family],
-        resets="turn",
-    )
-    stage = stage_of(profile, "talker", default)
+    stage = talker_stage(profile, weights.shape.talker, CODES_PER_S[family], TALKER_CONTEXT[family])
     codes = max(1, round(CODES_PER_S[family] * profile.frame.period_s))
     stack = turn_stack(parts.decoder, profile, stage, CODES_PER_S[family])
     return Talker(_voice(weights, parts, Sampler(weights.shape.temperature, seed + 1)), stack, codes)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.profile import Profile, Stage
+from metronome_cli.config.profile import Profile, Shape, Stage, StagePositions
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.stack import PagedStack
 from metronome_cli.engine.types import PoolState
@@ -91,7 +91,16 @@ def turn_stack(decoder: DecoderWeights, profile: Profile, stage: Stage, per_s: f
     return TurnStack(stack, stage.limit, each_turn=stage.resets == "turn")
 
 
-def stage_of(profile: Profile, name: str, default: Stage) -> Stage:
-    """The profile's paged stage of that name, or the default."""
-    named = [stage for stage in profile.stages if stage.kind == "paged" and name in stage.name]
-    return named[0] if named else default
+def talker_stage(profile: Profile, talker: Shape | None, codes_per_s: float, limit: int) -> Stage:
+    """The profile's paged stage of a talker; where it has none, one that lives for a turn."""
+    named = [stage for stage in profile.stages if stage.kind == "paged" and "talker" in stage.name]
+    if named:
+        return named[0]
+    return Stage(
+        name="talker",
+        kind="paged",
+        kv_bytes_per_position=talker.kv_bytes_per_token if talker else 0,
+        positions_per_s=StagePositions(speaking=codes_per_s),
+        limit=limit,
+        resets="turn",
+    )
