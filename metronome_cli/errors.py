@@ -33,8 +33,8 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "Every objective held, or there was nothing to judge.",
-    ExitCode.INTERNAL: "Something broke that is not your doing: the engine under test, the program itself, or a full "
-    "disk.",
+    ExitCode.INTERNAL: "Something broke that is not your doing: the engine under test, a server that does not "
+    "answer, the program itself, or a full disk.",
     ExitCode.USAGE: "A flag, a profile, a settings file, a variable, an objective or a file is wrong. Nothing was "
     "measured.",
     ExitCode.OBJECTIVE_FAILED: "An objective was refuted, or what was asked for cannot be held.",

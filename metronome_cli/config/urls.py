@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
+from collections.abc import Sequence
+
+from metronome_cli.errors import UsageError
 
 
 def shown(url: str) -> str:
@@ -11,16 +15,43 @@ def shown(url: str) -> str:
     try:
         parts = urllib.parse.urlsplit(url if schemed else f"//{url}")
     except ValueError:
-        return "(not an address)"
+        return _malformed(url)
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     return bare if schemed else bare.removeprefix("//")
 
 
-def web_address(url: str) -> urllib.parse.SplitResult | None:
-    """The parts of an HTTP address, `http` where it names no scheme; None for what is none."""
+def _malformed(url: str) -> str:
+    """The same of what has no parts to go by; nothing of it where a user's name might go on past a ? or a #."""
+    scheme, schemed, rest = url.rpartition("://")
+    place, *more = re.split(r"[?#]", rest, maxsplit=1)
+    return (
+        "(not an address)"
+        if any("@" in text for text in more)
+        else scheme + schemed + place.rpartition("@")[2]
+    )
+
+
+def parts_of(url: str, flag: str, schemes: Sequence[str], hint: str) -> urllib.parse.SplitResult:
+    """An address in parts; one without a scheme has the first of `schemes`. Raises UsageError, naming the flag."""
+    if why := _trouble(url, schemes):
+        raise UsageError(f"{flag} {shown(url)!r} is not an address: {why}", hint=hint)
+    return urllib.parse.urlsplit(url if "://" in url else f"{schemes[0]}://{url}")
+
+
+def _trouble(url: str, schemes: Sequence[str]) -> str | None:
+    """What is wrong with it; None where nothing is."""
+    if not url.isprintable() or any(map(str.isspace, url)):
+        return "there are blanks or control codes in it"
     try:
-        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets, or a port past 65535
-        return None
-    return parts if usable and url.isprintable() and not any(map(str.isspace, url)) else None
+        parts = urllib.parse.urlsplit(url if "://" in url else f"//{url}")
+    except ValueError:
+        return "its brackets do not hold an IPv6 address"
+    if parts.scheme and parts.scheme not in schemes:
+        return f"its scheme is {parts.scheme!r}, not one of {', '.join(schemes)}"
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        return "its port is not a number from 1 to 65535"
+    return None if parts.hostname else "it names no host"

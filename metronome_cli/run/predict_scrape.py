@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from metronome_cli.config.quantities import format_duration
-from metronome_cli.config.urls import shown, web_address
+from metronome_cli.config.urls import parts_of, shown
 from metronome_cli.errors import UsageError, Verdict
 from metronome_cli.forecast.extrapolate import FEWEST
 from metronome_cli.forecast.prometheus import parse
@@ -52,11 +52,7 @@ class ScrapePlan:
     @property
     def address(self) -> str:
         """The metrics address. Raises UsageError for one that is not HTTP."""
-        parts = web_address(self.url)
-        if parts is None:
-            raise UsageError(
-                f"--scrape {shown(self.url)!r} is not an address", hint="such as http://host:8000/metrics"
-            )
+        parts = parts_of(self.url, "--scrape", ("http", "https"), "such as http://host:8000/metrics")
         if "@" in parts.netloc:
             raise UsageError("--scrape takes no user and password", hint="give the address alone")
         return parts._replace(path=parts.path if parts.path not in ("", "/") else "/metrics").geturl()

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import EAI_AGAIN, gaierror
 from typing import Literal, cast
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
 from websockets.typing import Subprotocol
 
-from metronome_cli.config.urls import shown
+from metronome_cli.config.urls import parts_of, shown
 from metronome_cli.engine.types import EndReason, OverError
 from metronome_cli.errors import EngineError, UsageError
 from metronome_cli.targets.protocols import PROTOCOLS, client_codec
@@ -31,7 +33,7 @@ KEY_VARIABLE = "METRONOME_API_KEY"
 HEADERS_VARIABLE = "METRONOME_HEADERS"
 MOST_BYTES = 1 << 20  # of one message
 Reconnect = Literal["none", "once", "always"]
-_SCHEMES = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss", "": "ws"}
+_SCHEMES = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss"}
 _BY_PATH = {"/api/chat": "moshi", "/api/asr-streaming": "moshi-server"}
 _TRIED = ("moshi", "moshi-server", "realtime")  # realtime and vllm-realtime share a path
 
@@ -54,6 +56,10 @@ class KnockError(OverError):
 
 class UntrustedError(KnockError):
     """The server's certificate was signed by nobody whom this side knows."""
+
+
+class UnknownHostError(KnockError):
+    """Nobody is called that."""
 
 
 class _Connect(connect):
@@ -106,11 +112,20 @@ class Endpoint:
                 raise UntrustedError(
                     "unreachable", f"its certificate is not trusted: {clipped(why)}"
                 ) from None
-            raise KnockError("unreachable", clipped(error.strerror or error)) from None
+            unknown = isinstance(error, gaierror) and error.errno != EAI_AGAIN
+            raise (UnknownHostError if unknown else KnockError)("unreachable", _refusal(error)) from None
 
     def describe(self) -> dict[str, object]:
         """For a report; without credentials."""
         return {"url": shown(self.url), "protocol": self.traits.name, "sample_rate": self.traits.sample_rate}
+
+
+def _refusal(error: OSError) -> str:
+    """The system's words for what failed, once for all addresses of a host that were tried."""
+    if isinstance(error, gaierror):
+        return clipped(error.strerror or error)
+    tried = {error.errno} if error.errno else set(map(int, re.findall(r"\[Errno (\d+)\]", str(error))))
+    return ", ".join(sorted(os.strerror(number).lower() for number in tried)) or clipped(error)
 
 
 def why_closed(error: ConnectionClosed, *, seated: bool) -> tuple[EndReason, str]:
@@ -144,15 +159,8 @@ def endpoint(
 
 def address(target: str, path: str) -> str:
     """A websocket address; `path` where the target has none. Raises UsageError."""
-    try:
-        parts = urllib.parse.urlsplit(target if "://" in target else f"ws://{target}")
-        usable = parts.scheme in _SCHEMES and parts.hostname and parts.port != 0
-    except ValueError:  # brackets, or a port past 65535
-        usable = False
-    if not usable or not target.isprintable() or any(map(str.isspace, target)):
-        raise UsageError(
-            f"--target {clipped(shown(target))!r} is not an address", hint="such as ws://host:8998"
-        )
+    hint = "such as ws://host:8998, wss://host/path or ws://[::1]:8998"
+    parts = parts_of(target, "--target", tuple(_SCHEMES), hint)
     if "@" in parts.netloc:
         raise UsageError("--target takes no user and password", hint=f"put a key into {KEY_VARIABLE}")
     own = parts.path if parts.path not in ("", "/") else path
@@ -213,9 +221,19 @@ def not_reached(target: str, error: KnockError) -> UsageError | EngineError:
             f"{shown(target)}: {error.detail}",
             hint="--ca-file FILE names the authority that signed it, or itself",
         )
+    if isinstance(error, UnknownHostError):
+        return UsageError(
+            f"--target {shown(target)!r}: its host is not known: {error.detail.lower()}",
+            hint="check its spelling, or give its number, such as ws://127.0.0.1:8998",
+        )
+    if error.reason == "unreachable":
+        return EngineError(
+            f"{shown(target)} cannot be reached: {error.detail}",
+            hint="is a server running there? `metronome serve` starts one to try with",
+        )
     return EngineError(
-        f"{shown(target)} cannot be reached: {error.reason}: {error.detail}",
-        hint="is a server running there, and is it a websocket's? --connect-timeout waits longer",
+        f"{shown(target)} does not open: {error.reason}: {error.detail}",
+        hint="is it a websocket's address? --connect-timeout waits longer",
     )
 
 

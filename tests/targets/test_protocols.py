@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import socket
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metronome_cli.config.urls import shown
-from metronome_cli.errors import UsageError
+from metronome_cli.errors import EngineError, MetronomeError, UsageError, exit_code_of
+from metronome_cli.run.remote_lab import RemotePlan
 from metronome_cli.targets.endpoint import Limits, address, detect, endpoint, headers
 from metronome_cli.targets.protocols import HOSTED, PROTOCOLS, client_codec, host_codec, pcm
 from metronome_cli.targets.protocols.events import (
@@ -186,6 +188,55 @@ def test_a_bad_address_is_refused_without_showing_what_is_secret(target):
     with pytest.raises(UsageError) as refused:
         address(target, "/")
     assert "secret" not in str(refused.value) + str(refused.value.hint)
+
+
+@pytest.mark.parametrize(("target", "says"), [
+    ("ws://[::1", "--target 'ws://[::1' is not an address: its brackets do not hold an IPv6 address"),
+    ("ftp://host", "--target 'ftp://host' is not an address: its scheme is 'ftp', not one of ws, http, wss, https"),
+    ("ws://", "--target 'ws://' is not an address: it names no host"),
+    ("ws://host:99999", "is not an address: its port is not a number from 1 to 65535"),
+    ("ws://host:x", "is not an address: its port is not a number from 1 to 65535"),
+    ("ws://a b", "is not an address: there are blanks or control codes in it"),
+    ("ws://secret@[::1?key=secret", "--target 'ws://[::1' is not an address: its brackets"),
+    ("ws://[::1?secret@x", "--target '(not an address)' is not an address: its brackets"),
+])  # fmt: skip
+def test_a_bad_address_is_named_with_what_is_wrong_and_what_is_allowed(target: str, says: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        address(target, "/")
+    assert says in refused.value.message
+    assert "secret" not in refused.value.message
+    assert refused.value.hint == "such as ws://host:8998, wss://host/path or ws://[::1]:8998"
+
+
+def find(target: str) -> None:
+    RemotePlan(target, protocol="moshi").find()
+
+
+def test_a_server_that_is_down_is_named_with_the_reason() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        url = f"ws://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(EngineError) as down:
+            find(url)
+    assert down.value.message == f"{url}/api/chat cannot be reached: connection refused"
+    assert down.value.hint == "is a server running there? `metronome serve` starts one to try with"
+    assert exit_code_of(down.value) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(socket.EAI_NONAME, 2), (socket.EAI_AGAIN, 1)])
+def test_a_host_that_does_not_exist_is_a_bad_address_and_one_that_cannot_be_looked_up_is_not(
+    number: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(*_: object, **__: object) -> None:
+        raise socket.gaierror(number, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(MetronomeError) as unknown:
+        find("ws://no.such.host:8998")
+    assert "ws://no.such.host:8998" in unknown.value.message
+    assert "name or service not known" in unknown.value.message.lower()
+    assert unknown.value.hint
+    assert exit_code_of(unknown.value) == code
 
 
 def test_keys_come_from_the_environment_and_are_shown_nowhere():
