@@ -89,6 +89,17 @@ def load_library(paths: Sequence[Path], sample_rate: int) -> AudioLibrary:
     return AudioLibrary(sample_rate, tuple(clips), tuple(refused))
 
 
+def check_library(paths: Sequence[Path], sample_rate: int) -> None:
+    """Raises what `load_library` would, having read no further than the first file that is usable."""
+    refused: list[Refusal] = []
+    for found in scan(paths):
+        outcome = _load(found, sample_rate)
+        if isinstance(outcome, Clip):
+            return
+        refused.append(outcome)
+    raise _nothing_left(paths, refused)
+
+
 def _load(found: Found, sample_rate: int) -> Clip | Refusal:
     if found.problem is not None:
         return Refusal(found.name, found.problem)

@@ -91,12 +91,14 @@ def _base_profile(given: Mapping[str, Value], from_model: Callable[[str], Profil
     return from_model(model.value)
 
 
-def check_environment(environ: Mapping[str, str]) -> None:
-    """Raises UsageError for a METRONOME_* variable that means nothing."""
+def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Every METRONOME_* variable that means nothing, with what may have been meant."""
     known = {row.variable for row in SETTINGS.values()} | set(OTHER_VARIABLES)
-    for name in environ:
-        if name.startswith(PREFIX) and name not in known:
-            raise UsageError(f"unknown environment variable {name}", hint=unknown_hint(name, known))
+    return {
+        name: unknown_hint(name, known)
+        for name in sorted(environ)
+        if name.startswith(PREFIX) and name not in known
+    }
 
 
 def _from_file(path: Path) -> dict[str, Value]:
@@ -110,7 +112,8 @@ def _from_file(path: Path) -> dict[str, Value]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
-    check_environment(environ)
+    for name, hint in unknown_variables(environ).items():
+        raise UsageError(f"unknown environment variable {name}", hint=hint)
     return {
         key: _read(row, environ[row.variable], row.variable)
         for key, row in SETTINGS.items()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from metronome_cli.run.doctor import Checkup, Finding
 
 DOCTOR_SCHEMA = "metronome.doctor/1"
-_MARKS = {"ok": "ok", "note": "note", "missing": "MISSING"}
+_MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG", "missing": "MISSING"}
 
 
 def render_checkup(checkup: Checkup, width: int) -> str:
@@ -34,12 +34,15 @@ def _lines(finding: Finding, label: int, width: int) -> list[str]:
 
 def verdict(findings: Sequence[Finding]) -> str:
     """What it comes to, in one sentence."""
-    missing = [finding.area for finding in findings if finding.state == "missing"]
-    notes = [finding.area for finding in findings if finding.state == "note"]
-    if missing:
-        return f"Needed and missing: {', '.join(missing)}."
+    missing, wrong, notes = (
+        ", ".join(finding.area for finding in findings if finding.state == state)
+        for state in ("missing", "wrong", "note")
+    )
+    if missing or wrong:
+        said = [f"Needed and missing: {missing}."] if missing else []
+        return " ".join([*said, *([f"To be put right: {wrong}."] if wrong else [])])
     if notes:
-        return f"Everything needed is here; worth a look: {', '.join(notes)}."
+        return f"Everything needed is here; worth a look: {notes}."
     return "Everything is here, and the machine is quiet enough to measure."
 
 

@@ -36,7 +36,14 @@ def load_run(path: Path, *, from_events: bool = False) -> Report:
                 hint="give the directory of a run made with --output",
             )
         return rebuild(path / EVENTS_FILE)
-    return load_report(path)
+    try:
+        return load_report(path)
+    except UsageError as error:
+        directory = path if path.is_dir() else path.parent
+        if not (directory / EVENTS_FILE).exists():
+            raise
+        rebuilt = f"--from-events rebuilds it: metronome report {directory} --from-events"
+        raise UsageError(error.message, hint=f"{rebuilt}; its {EVENTS_FILE} is beside it") from None
 
 
 def rebuild(file: Path) -> Report:

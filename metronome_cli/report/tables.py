@@ -143,7 +143,8 @@ def _forecast(report: Report) -> Iterator[list[str]]:
     if given is None:
         return
     known = given.saturates is not None or given.t_sat_s.estimate is not None
-    yield ["pool full", span_of(given.t_sat_s) if known else "not known"]
+    ends = "pool full" if given.binding in ("pool", "none") else "comes to an end"
+    yield [ends, span_of(given.t_sat_s) if known else "not known"]
     if given.collapse_probability is not None:
         yield ["probability within the session length", chance(given.collapse_probability)]
     if known:

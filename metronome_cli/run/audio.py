@@ -34,6 +34,14 @@ def open_audio(
     return SpeechStreams(library, frame.period_s, seed), audio
 
 
+def check_audio(paths: Sequence[Path], frame: Frame) -> None:
+    """Raises what `open_audio` would, for a run that is only foretold."""
+    if paths:
+        from metronome_cli.audio.library import check_library
+
+        check_library(paths, frame.sample_rate)
+
+
 def audio_report(library: AudioLibrary) -> AudioReport:
     """Which files were used, with what to say of them, and which were refused and why."""
     return AudioReport(

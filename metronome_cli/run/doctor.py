@@ -15,12 +15,13 @@ from importlib.util import find_spec
 from typing import Any, Literal, TextIO
 
 from metronome_cli.config.quantities import format_size
+from metronome_cli.config.settings import unknown_variables
 from metronome_cli.errors import ExitCode
 from metronome_cli.measure.wakeups import Wakeups, measure_wakeups
 from metronome_cli.report.environment import environment
 from metronome_cli.run.machine_load import LoadWatch, MachineLoad
 
-State = Literal["ok", "note", "missing"]
+State = Literal["ok", "note", "wrong", "missing"]
 EXTRAS: Mapping[str, tuple[str, ...]] = {  # extra: the modules that it brings
     "net": ("websockets", "msgpack", "sphn"),
     "gguf": ("gguf",),
@@ -33,7 +34,8 @@ LEAST_SHARE = 0.9  # of one core
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line. `fix` says what to do; empty where nothing is to be done. `missing`: a command would not run."""
+    """One line. `fix` says what to do; empty where nothing is to be done. With `wrong` or `missing` a command
+    would not run."""
 
     area: str
     state: State
@@ -52,8 +54,9 @@ class Checkup:
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 unless something needed is missing; then as any set-up that cannot run."""
-        return ExitCode.USAGE if any(f.state == "missing" for f in self.findings) else ExitCode.OK
+        """0 unless something needed is missing or wrong; then as any set-up that cannot run."""
+        stops = any(finding.state in ("wrong", "missing") for finding in self.findings)
+        return ExitCode.USAGE if stops else ExitCode.OK
 
 
 def examine(stream: TextIO | None = None) -> Checkup:
@@ -68,6 +71,7 @@ def examine(stream: TextIO | None = None) -> Checkup:
         *_packages(facts["packages"]),
         *_extras(),
         *_audio(_formats()),
+        *_variables(os.environ),
         _terminal(sys.stderr if stream is None else stream),
         _timer(wakeups),
         *_load(load),
@@ -159,6 +163,13 @@ def _audio(found: tuple[str, frozenset[str]] | None) -> Iterator[Finding]:
     yield Finding(
         "audio", "note" if absent else "ok", said, "libsndfile 1.1 or later reads MP3" if absent else ""
     )
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[Finding]:
+    for name, hint in unknown_variables(environ).items():
+        yield Finding(
+            "variable", "wrong", f"{name} is not known, so commands refuse it", f"{hint} Else unset it"
+        )
 
 
 def _terminal(stream: TextIO) -> Finding:

@@ -1,4 +1,5 @@
-"""`--dry-run`: what a capacity run would do, how long for, and in how much memory. Loads no model and no audio.
+"""`--dry-run`: what a capacity run would do, how long for, and in how much memory. Loads no model, and
+of the recordings only the first that is usable.
 
 A duration is of the run's own clock. Every step takes a period at the most while the beat is kept, so a phase of
 k steps takes k periods at the most: a real clock waits that long, a virtual one only for the compute in it. Most
@@ -23,6 +24,7 @@ from metronome_cli.forecast.memory import activations, profile_weights, state_ou
 from metronome_cli.load.arrivals import ramp
 from metronome_cli.report.strict_json import dumps
 from metronome_cli.run.arms import GUARDED, default_arms
+from metronome_cli.run.audio import check_audio
 from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
 from metronome_cli.run.kept_load import KeptLoad
 from metronome_cli.run.lab import CONFIDENCE, steps_to_confirm, steps_to_prove
@@ -133,6 +135,7 @@ def outline(plan: CapacityPlan) -> Outline:
     """What `run_capacity(plan)` would do. Raises UsageError where that would, for the same settings."""
     kept_load = KeptLoad(plan, Observers())
     plan, profile = kept_load.plan, kept_load.plan.profile
+    check_audio(plan.audio, profile.frame)
     recorded, sessions = kept_load.recorded, plan.sessions
     if recorded is None:
         does, phases = _phases(plan)

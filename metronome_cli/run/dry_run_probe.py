@@ -1,4 +1,5 @@
-"""`probe latency --dry-run`: which points would be timed, for how long, and in how much memory. Loads nothing.
+"""`probe latency --dry-run`: which points would be timed, for how long, and in how much memory. Loads no
+model, and of the recordings only the first that is usable.
 
 No further round begins after the budget, and a visit ends after `VISIT_S`, so both bound the duration; the first
 round is always finished. Left out: loading the model, and steps so slow that the few which a visit keeps take longer.
@@ -12,6 +13,7 @@ from typing import NoReturn
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_duration, format_size
 from metronome_cli.report.strict_json import dumps
+from metronome_cli.run.audio import check_audio
 from metronome_cli.run.dry_run import Memory, memory_of
 from metronome_cli.run.observer import Observers
 from metronome_cli.run.probe import ProbeRun
@@ -80,8 +82,9 @@ class ProbeOutline:
 
 
 def outline_probe(run: ProbeRun) -> ProbeOutline:
-    """What `run_probe(run)` would do."""
+    """What `run_probe(run)` would do. Raises UsageError for audio that it would refuse."""
     grid = run.grid
+    check_audio(run.audio, grid.profile.frame)
     probe = LatencyProbe(grid, _no_target, _NoStreams(), Observers(), Stop())
     groups = [group for group in probe.groups() if group]
     per_token = grid.profile.shape.kv_bytes_per_token

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from metronome_cli.config.profile import Profile
+from metronome_cli.config.quantities import format_size
 from metronome_cli.engine.types import FrameInput, SlotRefused
+from metronome_cli.errors import UsageError
+from metronome_cli.report.environment import usable_memory
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.threads import fit, prepare
 
@@ -26,10 +29,37 @@ def load_model(
     prepare()
     from metronome_cli.targets.inprocess import InProcessModel
 
+    _check_pool(profile, device)
     model = InProcessModel.load(profile, device=device, seed=seed, weights=weights)
     if profile.pool is not None and model.placement[0].type == "cpu":
         _fit_threads(model, profile, observer)
     return model
+
+
+def _check_pool(profile: Profile, device: str) -> None:
+    """Raises UsageError for a pool that is more than all the memory there is."""
+    if profile.pool is None:
+        return
+    per_token = profile.shape.kv_bytes_per_token
+    wanted = profile.pool.block_count(per_token) * profile.pool.block_tokens * per_token
+    what, there = memory_of(device)
+    if there is not None and wanted > there:
+        raise UsageError(
+            f"--pool: a KV pool of {format_size(wanted)} is more than {what} has, {format_size(there)}",
+            hint="a smaller --pool, such as 2GiB, in place of what was given or what the profile asks for",
+        )
+
+
+def memory_of(device: str) -> tuple[str, int | None]:
+    """What a run on that device has its memory from, and its bytes; None where the system does not say."""
+    import torch
+
+    from metronome_cli.targets.inprocess import pick_device
+
+    picked = torch.device(pick_device(device))
+    if picked.type == "cuda":
+        return f"device {picked}", torch.cuda.get_device_properties(picked).total_memory
+    return "this machine", usable_memory()
 
 
 def _fit_threads(model: InProcessModel, profile: Profile, observer: Observer) -> None:

@@ -47,6 +47,28 @@ def test_refused_by_name(argv: list[str], says: str, capsys: pytest.CaptureFixtu
     assert out == ""
 
 
+@pytest.mark.parametrize("dry", [["--dry-run"], ["--ui", "none"]])
+@pytest.mark.parametrize("command", [["capacity", "--sessions", "1"], ["probe", "latency"]])
+@pytest.mark.parametrize(("audio", "says"), [
+    ("gone.wav", "no such file or directory: "), ("notes.wav", "no usable audio: "), ("empty", "no audio files in "),
+])  # fmt: skip
+def test_a_dry_run_refuses_audio_as_the_run_does(
+    command: list[str],
+    dry: list[str],
+    audio: str,
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "notes.wav").write_text("no sound at all")
+    (tmp_path / "empty").mkdir()
+    assert run([*command, "--profile", "smoke", "--audio", str(tmp_path / audio), *dry]) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {says}")
+    assert "hint: " in err
+
+
 @pytest.mark.parametrize("argv", [
     ["report", "FILE"],
     ["compare", "FILE", "FILE"],

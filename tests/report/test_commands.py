@@ -102,6 +102,20 @@ def test_output_survives_an_ascii_console_and_a_reader_that_leaves(tmp_path):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("broken", [b"", b"{", b'{"schema": "metronome.report/0"}'])
+@pytest.mark.parametrize("named", ["killed", "killed/report.json"])
+def test_a_report_that_cannot_be_read_beside_events_is_told_how_to_rebuild_it(
+    killed, monkeypatch, capsys, broken, named
+):
+    monkeypatch.chdir(killed.parent)
+    (killed / "report.json").write_bytes(broken)
+    assert run(["report", named]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: killed/report.json: ")
+    assert "hint: --from-events rebuilds it: metronome report killed --from-events" in err
+    assert run(["report", "killed", "--from-events"]) == 0
+
+
 def test_these_commands_import_no_torch():
     code = (
         "import sys; from metronome_cli.cli import run; run(['report', '--help']); run(['compare', '--help']); "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +49,20 @@ def test_a_busy_machine_and_a_small_share_of_a_core_are_said() -> None:
 def test_late_wake_ups_are_said() -> None:
     found = doctor._timer(replace(PROMPT, p99_us=5000.0))
     assert (found.state, "--clock virtual" in found.fix) == ("note", True)
+
+
+def test_variables_that_mean_nothing_are_named_with_the_nearest_known_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("METRONOME_SESSOINS", "3")
+    monkeypatch.setenv("METRONOME_POOL", "2GiB")
+    found = tuple(doctor._variables(os.environ))
+    assert [(one.state, one.said) for one in found] == [
+        ("wrong", "METRONOME_SESSOINS is not known, so commands refuse it")
+    ]
+    assert found[0].fix == "did you mean METRONOME_SESSIONS? Else unset it"
+    assert verdict(found) == "To be put right: variable."
+    assert Checkup(found, {}, PROMPT, QUIET).exit_code == ExitCode.USAGE
 
 
 def test_what_is_needed_and_missing_is_the_exit_code() -> None:
