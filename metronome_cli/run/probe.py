@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metronome_cli import __version__
 from metronome_cli.config.profile import DTYPE_BYTES
 from metronome_cli.config.quantities import format_duration
-from metronome_cli.errors import EngineError, Status, Verdict, exit_code_for
+from metronome_cli.errors import EngineError
 from metronome_cli.forecast.memory import decoder_parameters
-from metronome_cli.report.environment import environment
 from metronome_cli.report.model import Report
 from metronome_cli.report.probe import DeadlineLimit, Limits, PolicyCost, Probe, ProbedCell
 from metronome_cli.report.words import percent
@@ -24,6 +20,7 @@ from metronome_cli.run.audio import open_audio
 from metronome_cli.run.in_process import load_model
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.probe_latency import LatencyProbe, PolicySurface, ProbedPoint, ProbePlan
+from metronome_cli.run.probe_report import ProbeDraft
 from metronome_cli.run.stop import Stop
 
 if TYPE_CHECKING:
@@ -49,8 +46,8 @@ class ProbeRun:
 def run_probe(run: ProbeRun, observer: Observer | None = None, stop: Stop | None = None) -> Report:
     """The cost surface of one frame step. What was measured before an engine fault stays in the report."""
     observer, stop = observer or Observers(), stop or Stop()
-    began_s, started_at = time.perf_counter(), datetime.now(UTC)
     grid = run.grid
+    draft = ProbeDraft(grid.profile, grid.seed, run.argv, run.settings)
     streams, audio = open_audio(run.audio, grid.profile.frame, grid.seed, observer)
     observer.phase("load", f"loading {grid.profile.name}")
     model = load_model(
@@ -69,35 +66,9 @@ def run_probe(run: ProbeRun, observer: Observer | None = None, stop: Stop | None
         surfaces = probe.surfaces()
     if not stop() and error is None:
         limits = limits.best(_measured_limits(model, observer))
-    status = _status(error, stop)
-    verdict: Verdict | None = None if status == "complete" else "inconclusive"
     part = probe_part(grid, probe.points, surfaces, limits)
-    return Report(
-        command="probe",
-        status=status,
-        verdict=verdict,
-        exit_code=exit_code_for(status, verdict, signum=stop.signum),
-        answer=answer_of_latency(grid, part),
-        clock="real",
-        started_at=started_at,
-        duration_s=time.perf_counter() - began_s,
-        argv=list(run.argv),
-        version=__version__,
-        seed=grid.seed,
-        profile=grid.profile.model_dump(mode="json"),
-        environment=environment(),
-        weights=model.loaded.weights,
-        settings=dict(run.settings or {}),
-        probe=part,
-        audio=audio,
-        error=error,
-    )
-
-
-def _status(error: str | None, stop: Stop) -> Status:
-    if error is not None:
-        return "failed"
-    return "interrupted" if stop() else "complete"
+    answer = answer_of_latency(grid, part)
+    return draft.report(answer, part, weights=model.loaded.weights, audio=audio, stop=stop, error=error)
 
 
 def _measured_limits(model: InProcessModel, observer: Observer) -> DeviceLimits:

@@ -6,15 +6,13 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metronome_cli import __version__
 from metronome_cli.config.policy import SinkPositions
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_size
-from metronome_cli.errors import Status, UsageError, Verdict, exit_code_for
+from metronome_cli.errors import UsageError
 from metronome_cli.quality.material import (
     Text,
     own_questions,
@@ -28,12 +26,12 @@ from metronome_cli.quality.subject import Subject, load_subject
 from metronome_cli.quality.sweep import SINKS, WINDOWS, Prober, Progress, Sweep, grid
 from metronome_cli.quality.turns import conversations
 from metronome_cli.report.audio import AudioReport
-from metronome_cli.report.environment import environment
 from metronome_cli.report.model import Report
 from metronome_cli.report.probe import Probe
 from metronome_cli.report.quality import Quality, Recommended
 from metronome_cli.run.audio import audio_report
 from metronome_cli.run.observer import Observer, Observers, progress_only
+from metronome_cli.run.probe_report import ProbeDraft
 from metronome_cli.run.quality_options import QualityOptions
 from metronome_cli.run.quality_part import quality_part
 from metronome_cli.run.stop import Stop
@@ -73,10 +71,10 @@ def run_quality(run: QualityRun, observer: Observer | None = None, stop: Stop | 
     done before a stop stay in the report.
     """
     observer, stop = observer or Observers(), stop or Stop()
-    began_s, started_at = time.perf_counter(), datetime.now(UTC)
+    draft = ProbeDraft(run.profile, run.seed, run.argv, run.settings)
 
     def progress(what: str, share: float) -> bool:
-        elapsed_s = time.perf_counter() - began_s
+        elapsed_s = time.perf_counter() - draft.began_s
         observer.snapshot(progress_only("quality", what, elapsed_s, share, random_weights=False))
         return not stop()
 
@@ -87,7 +85,8 @@ def run_quality(run: QualityRun, observer: Observer | None = None, stop: Stop | 
     observer.phase("quality", f"{len(sweep.variants)} variants, {tokens:,} tokens of text")
     prober.run()
     part = quality_part(prober, text, run.margin)
-    return quality_report(run, part, prober.subject.source, audio, stop, began_s, started_at)
+    probe = Probe(kind="quality", quality=part)
+    return draft.report(answer_of(part), probe, weights=prober.subject.source, audio=audio, stop=stop)
 
 
 def _text(run: QualityRun, observer: Observer, progress: Progress) -> tuple[Prober, str, AudioReport]:
@@ -161,39 +160,6 @@ def parts_of(ids: Sequence[int], streams: int, length: int, name: str) -> list[S
             hint="bring a longer text, or ask for fewer or shorter streams",
         )
     return [ids[each * at : each * at + (length or each)] for at in range(streams)]
-
-
-def quality_report(
-    run: QualityRun,
-    part: Quality,
-    source: str,
-    audio: AudioReport,
-    stop: Stop,
-    began_s: float,
-    started_at: datetime,
-) -> Report:
-    """The report around the part."""
-    status: Status = "interrupted" if stop() else "complete"
-    verdict: Verdict | None = "inconclusive" if stop() else None
-    return Report(
-        command="probe",
-        status=status,
-        verdict=verdict,
-        exit_code=exit_code_for(status, verdict, signum=stop.signum),
-        answer=answer_of(part),
-        clock="real",
-        started_at=started_at,
-        duration_s=time.perf_counter() - began_s,
-        argv=list(run.argv),
-        version=__version__,
-        seed=run.seed,
-        profile=run.profile.model_dump(mode="json"),
-        environment=environment(),
-        weights=source,
-        settings=dict(run.settings or {}),
-        probe=Probe(kind="quality", quality=part),
-        audio=audio,
-    )
 
 
 def answer_of(part: Quality) -> str:
