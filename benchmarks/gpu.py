@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from metronome_cli.config.loading import list_profiles, load_profile
-from metronome_cli.config.profile import Pool, Profile
+from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_size, parse_size
+from metronome_cli.config.shape import Pool
 from metronome_cli.errors import MetronomeError
 from metronome_cli.forecast.memory import profile_weights
 from metronome_cli.run.capacity import run_capacity

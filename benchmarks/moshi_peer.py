@@ -54,7 +54,9 @@ class Ours:
     """This engine."""
 
     def load(self, shape: dict[str, int]) -> None:
-        from metronome_cli.config.profile import Frame, FrameTokens, Profile, Shape, TokensOut
+        from metronome_cli.config.frame import Frame, FrameTokens, TokensOut
+        from metronome_cli.config.profile import Profile
+        from metronome_cli.config.shape import Shape
         from metronome_cli.models.moshi import MoshiModel
 
         dim = shape["dim"]

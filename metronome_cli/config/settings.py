@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metronome_cli.config.fields import PLAIN_NUMBERS
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.objectives import Objective
-from metronome_cli.config.profile import PLAIN_NUMBERS, Profile
+from metronome_cli.config.profile import Profile
 from metronome_cli.config.setting_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
 from metronome_cli.config.validation import unknown_hint, validate
 from metronome_cli.config.yaml_file import read_yaml

@@ -18,7 +18,7 @@ from metronome_cli.engine.linear import Projection
 from metronome_cli.engine.rotary import Rotary
 
 if TYPE_CHECKING:
-    from metronome_cli.config.profile import Shape
+    from metronome_cli.config.shape import Shape
 
 
 @dataclass(slots=True)

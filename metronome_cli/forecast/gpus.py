@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from pydantic import Field
 
-from metronome_cli.config.profile import Size, Strict
+from metronome_cli.config.fields import Size, Strict
 from metronome_cli.errors import UsageError
 
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from metronome_cli.config.profile import DTYPE_BYTES, Profile, Stage
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import DTYPE_BYTES, Stage
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.outlook import Budget
 from metronome_cli.forecast.stores import turn_process

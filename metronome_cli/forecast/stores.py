@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.profile import Profile, Stage
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Stage
 from metronome_cli.forecast.fill import Fill
 from metronome_cli.forecast.growth import Growth
 from metronome_cli.forecast.limits import Limit

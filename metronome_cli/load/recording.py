@@ -18,7 +18,7 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
-from metronome_cli.config.profile import Strict
+from metronome_cli.config.fields import Strict
 from metronome_cli.load.arrivals import Arrival
 from metronome_cli.load.population import StreamSource
 from metronome_cli.load.session import Stream, Turns

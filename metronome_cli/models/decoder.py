@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metronome_cli.config.profile import Shape
+from metronome_cli.config.shape import Shape
 from metronome_cli.engine.linear import Projection
 from metronome_cli.engine.rotary import Rotary
 from metronome_cli.engine.weights import DecoderWeights, LayerWeights

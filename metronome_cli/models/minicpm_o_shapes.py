@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from metronome_cli.config.profile import Profile, Shape
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Shape
 from metronome_cli.errors import UsageError
 from metronome_cli.models.minicpm_o_encoder import UNIT_POSITIONS, EncoderShape
 from metronome_cli.models.minicpm_o_turn import SLOTS

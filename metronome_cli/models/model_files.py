@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from metronome_cli.config.profile import Dtype, Shape
+from metronome_cli.config.shape import Dtype, Shape
 from metronome_cli.engine.taken import native_window, rotary_of
 from metronome_cli.engine.weights import DecoderWeights
 from metronome_cli.errors import UsageError

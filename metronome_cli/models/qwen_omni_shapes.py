@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from metronome_cli.config.profile import Profile, Shape
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Shape
 from metronome_cli.models.experts import ExpertShape
 from metronome_cli.models.options import Options, Value
 from metronome_cli.models.qwen_omni_tower import Family, TowerShape

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from metronome_cli.config.profile import Profile, Shape
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Shape
 from metronome_cli.engine.linear import Projection
 from metronome_cli.engine.weights import DecoderWeights
 from metronome_cli.models.checkpoint import (

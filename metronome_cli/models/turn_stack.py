@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.profile import Profile, Shape, Stage, StagePositions
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Shape, Stage, StagePositions
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.stack import PagedStack
 from metronome_cli.engine.types import PoolState

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from metronome_cli.config.profile import Strict
+from metronome_cli.config.fields import Strict
 from metronome_cli.errors import UsageError
 from metronome_cli.load.recording import Caller, RecordedRun, RunEnd, RunHead, Seconds, Text, Whole
 from metronome_cli.report.read import read_bounded

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metronome_cli.config.profile import DTYPE_BYTES, Profile
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import DTYPE_BYTES
 from metronome_cli.config.validation import validate
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.hf_config import Layout, read_config

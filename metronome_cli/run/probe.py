@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metronome_cli.config.profile import DTYPE_BYTES
 from metronome_cli.config.quantities import format_duration
+from metronome_cli.config.shape import DTYPE_BYTES
 from metronome_cli.errors import EngineError
 from metronome_cli.forecast.memory import decoder_parameters
 from metronome_cli.report.model import Report

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.profile import Pool, Profile
+from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_duration
+from metronome_cli.config.shape import Pool
 from metronome_cli.engine.types import FrameInput, SlotRefused
 from metronome_cli.load.population import StreamSource
 from metronome_cli.measure.surface import Cost, Slope, Surface, fit, slope

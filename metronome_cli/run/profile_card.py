@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from metronome_cli.config.profile import Profile, Stage
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Stage
 from metronome_cli.forecast.memory import DEFAULT_SHARE, Line, MemoryPlan, profile_weights, state_outside
 from metronome_cli.forecast.stores import main_growth
 from metronome_cli.report.part import Part

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from metronome_cli.config.profile import Pool, Profile
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Pool
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.engine import FrameEngine
 from metronome_cli.engine.faults import engine_error, is_out_of_memory

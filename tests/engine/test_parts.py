@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.profile import Shape
+from metronome_cli.config.shape import Shape
 from metronome_cli.engine import linear
 from metronome_cli.engine.inputs import InputLog
 from metronome_cli.engine.linear import Projection

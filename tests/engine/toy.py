@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from metronome_cli.config.policy import Exhaustion, PolicySpec
-from metronome_cli.config.profile import Shape
+from metronome_cli.config.shape import Shape
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.engine import FrameEngine
 from metronome_cli.engine.types import Audio, FrameInput

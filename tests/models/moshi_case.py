@@ -11,7 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import MimiConfig, MimiModel, MoshiConfig, MoshiForConditionalGeneration
 
-from metronome_cli.config.profile import Frame, FrameTokens, Profile, Shape, TokensOut
+from metronome_cli.config.frame import Frame, FrameTokens, TokensOut
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Shape
 from metronome_cli.models.mimi import MimiShape
 
 HIDDEN, HEADS, LAYERS, MLP, TEXT = 48, 4, 2, 40, 61

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.profile import Profile, Shape
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Shape
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.engine import FrameEngine
 from metronome_cli.engine.types import FrameInput, FrameOutcome

@@ -11,9 +11,10 @@ import pytest
 from metronome_cli import __version__
 from metronome_cli.cli.registry import COMMANDS, load_command
 from metronome_cli.config.data import data_dir
-from metronome_cli.config.profile import Profile, Stage
+from metronome_cli.config.profile import Profile
 from metronome_cli.config.reference import settings_page
 from metronome_cli.config.setting_table import SETTINGS
+from metronome_cli.config.shape import Stage
 from metronome_cli.config.validation import _models_in
 from metronome_cli.errors import ExitCode
 

@@ -17,7 +17,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from metronome_cli.config.profile import Frame, FrameTokens, Profile, Shape, TokensOut
+from metronome_cli.config.frame import Frame, FrameTokens, TokensOut
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Shape
 from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.engine import FrameEngine
 from metronome_cli.engine.types import FrameInput, FrameOutcome

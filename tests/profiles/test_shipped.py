@@ -6,7 +6,8 @@ import pytest
 
 from metronome_cli.config.data import data_dir
 from metronome_cli.config.loading import list_profiles, load_profile, profile_names
-from metronome_cli.config.profile import Profile, Stage
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Stage
 from metronome_cli.engine.types import FrameInput
 from metronome_cli.models.registry import ADAPTERS
 from metronome_cli.run.profile_card import blocks_per_session, profile_card

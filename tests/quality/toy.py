@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from metronome_cli.config.profile import Shape
+from metronome_cli.config.shape import Shape
 from metronome_cli.engine.linear import Projection
 from metronome_cli.engine.weights import DecoderWeights
 from metronome_cli.models.talk import Vocabulary

@@ -6,7 +6,7 @@ import pytest
 
 from metronome_cli.cli import run
 from metronome_cli.config.loading import load_profile
-from metronome_cli.config.profile import Pool
+from metronome_cli.config.shape import Pool
 from metronome_cli.errors import UsageError
 from metronome_cli.run import in_process
 from metronome_cli.run.in_process import load_model

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from metronome_cli.config.profile import Profile, Shape
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import Shape
 from metronome_cli.errors import UsageError
 from metronome_cli.models.mimi.shape import MimiShape
 from metronome_cli.models.options import Options

@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.profile import DTYPE_BYTES, Profile
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.shape import DTYPE_BYTES
 from metronome_cli.config.validation import unknown_hint
 from metronome_cli.errors import UsageError
 

@@ -1,0 +1,73 @@
+"""A model as a periodic load: its beat, what a frame brings to the cache, and who speaks when."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from metronome_cli.config.fields import Count, Duration, Fraction, Real, Strict, Tokens
+
+CHUNK_S = 0.020  # clients send audio in 20 ms pieces, as the paper's do
+
+
+class Frame(Strict):
+    """The beat. `deadline` is the period unless given; both in seconds; `sample_rate` in Hz."""
+
+    period: Duration
+    deadline: Duration | None = None
+    sample_rate: Annotated[int, Field(ge=1000, le=384_000, strict=True)]
+    backlog_limit: Count = 25  # frames; beyond it a session has lost the beat
+
+    @property
+    def period_s(self) -> float:
+        return self.period
+
+    @property
+    def deadline_s(self) -> float:
+        return self.deadline if self.deadline is not None else self.period
+
+    @property
+    def samples(self) -> int:
+        """Samples a frame at `sample_rate`."""
+        return round(self.period * self.sample_rate)
+
+    @model_validator(mode="after")
+    def _whole_chunks(self) -> Frame:
+        chunks = self.period / CHUNK_S
+        if abs(chunks - round(chunks)) > 1e-6 or round(chunks) < 1:
+            raise ValueError(f"period must be a whole number of {CHUNK_S * 1e3:.0f} ms client chunks")
+        return self
+
+
+class TokensOut(Strict):
+    """Tokens decoded a frame in each state of the conversation."""
+
+    listening: Tokens
+    speaking: Tokens
+
+
+class FrameTokens(Strict):
+    """Cache positions a frame: `into` prefilled from the audio (markers included), `out` decoded.
+
+    `fused` models (Moshi) sum input and output streams into `into` positions; their `out` adds none.
+    """
+
+    into: Annotated[Real, Field(le=1e6)]
+    out: TokensOut
+    fused: bool = False
+
+    def per_frame(self, speaking: bool) -> float:
+        """Cache positions that one frame adds."""
+        out = self.out.speaking if speaking else self.out.listening
+        return self.into + (0 if self.fused else out)
+
+
+class Turns(Strict):
+    """Turn-taking of a session: an alternating process, seeded per session.
+
+    `speaking_share` is the long-run share of time the model speaks, `turn` the mean length of one turn.
+    """
+
+    speaking_share: Fraction = 0.5
+    turn: Duration = 8.0
