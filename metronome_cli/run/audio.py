@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metronome_cli.config.profile import Frame
+from metronome_cli.config.frame import Frame
 from metronome_cli.report.audio import AudioFile, AudioRefusal, AudioReport
 from metronome_cli.run.observer import Observer
 
