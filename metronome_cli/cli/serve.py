@@ -72,16 +72,15 @@ def serve(
 ) -> None:
     """Speak a real protocol on top of the built-in engine; the pool's metrics are at /metrics."""
     given = locals()
-    from metronome_cli.config.quantities import parse_duration
+    from metronome_cli.config import values
     from metronome_cli.config.settings import resolve
-    from metronome_cli.errors import UsageError
     from metronome_cli.targets.protocols import need_libraries
 
-    if when_full not in WHEN_FULL:
-        raise UsageError(f"--when-full {when_full!r} is not known", hint="refuse or queue")
-    need_libraries()
     door = {key: given.pop(key) for key in ("protocol", "port", "host", "when_full")}
-    door["for_s"] = None if given.pop("for_") is None else parse_duration(str(for_))
+    long = given.pop("for_")
+    door["for_s"] = None if long is None else values.read_as("--for", values.duration, long)
+    values.read_as("--when-full", values.choice(*WHEN_FULL), when_full)
+    need_libraries()
     _serve(resolve(given), door)
 
 

@@ -17,6 +17,7 @@ from metronome_cli.config.objectives import Objective
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.setting_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
 from metronome_cli.config.validation import unknown_hint, validate
+from metronome_cli.config.values import read_as
 from metronome_cli.config.yaml_file import read_yaml
 from metronome_cli.errors import UsageError
 
@@ -131,11 +132,7 @@ def _from_flags(flags: Mapping[str, object]) -> dict[str, Value]:
 
 
 def _read(row: Setting, given: object, origin: str, key: str = "") -> Value:
-    try:
-        return Value(row.read(given), origin)
-    except UsageError as error:
-        where = f"{origin}: {key}" if key else origin
-        raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
+    return Value(read_as(f"{origin}: {key}" if key else origin, row.read, given), origin)
 
 
 def _override(profile: Profile, given: Mapping[str, Value]) -> Profile:

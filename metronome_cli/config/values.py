@@ -28,6 +28,14 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MOST = 10**9
 
 
+def read_as(name: str, read: Reader, given: Any) -> Any:
+    """What was given for `name`, a flag or whatever gave it, which is said where it is wrong."""
+    try:
+        return read(given)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.message}", hint=error.hint) from None
+
+
 def text(given: Any) -> str:
     """Text that is not empty."""
     if not isinstance(given, str) or not given.strip():

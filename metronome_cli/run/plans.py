@@ -13,6 +13,7 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_duration, parse_duration
 from metronome_cli.config.setting_table import SETTINGS
 from metronome_cli.config.settings import Settings
+from metronome_cli.config.values import read_as
 from metronome_cli.errors import UsageError
 from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.probe import ProbeRun
@@ -164,9 +165,9 @@ def probe_plan(
     own = dict.fromkeys([profile.policy_spec, PolicySpec("unbounded")])
     grid = ProbePlan(
         profile,
-        policies=tuple(map(PolicySpec.parse, policies)) or tuple(own),
+        policies=tuple(read_as("--policy", PolicySpec.parse, policy) for policy in policies) or tuple(own),
         batches=tuple(sorted(set(batches))) or DEFAULT_BATCHES,
-        ages_s=tuple(sorted({parse_duration(age) for age in ages})) or DEFAULT_AGES_S,
+        ages_s=tuple(sorted({read_as("--age", parse_duration, age) for age in ages})) or DEFAULT_AGES_S,
         steps=steps,
         seed=settings["seed"],
     )

@@ -115,7 +115,11 @@ class Options:
 
 def read_options(raw: Mapping[str, object]) -> Options:
     """Read them all. Raises UsageError naming the flag, and for flags that contradict each other."""
-    given = {key: _read(key, value) for key, value in raw.items() if value is not None and value is not False}
+    given = {
+        key: values.read_as(_flag(key), READERS[key], value)
+        for key, value in raw.items()
+        if value is not None and value is not False
+    }
     named = [name for name in SOURCES if given.get(name)]
     if len(named) > 1:
         raise UsageError(
@@ -128,13 +132,6 @@ def read_options(raw: Mapping[str, object]) -> Options:
                 f"{_flag(stray[0])} is for {_flag(owner)}", hint=f"add {_flag(owner)}, or leave it out"
             )
     return Options(given)
-
-
-def _read(key: str, value: object) -> Any:
-    try:
-        return READERS[key](value)
-    except UsageError as error:
-        raise UsageError(f"{_flag(key)}: {error.message}", hint=error.hint) from None
 
 
 def _flag(key: str) -> str:
