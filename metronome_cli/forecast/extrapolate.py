@@ -1,15 +1,18 @@
 """When will it be full? From the early part of an occupancy trace alone, with nothing known of the model.
 
-What is read: samples (t, rho). What is left out: the first `SETTLE` of the time, where every session takes
-its first, partly empty block. The model is a drift with noise that adds up,
+What is read: samples (t, rho). What is left out: what precedes the first change, when no frame was served.
+The model is a drift with noise that adds up,
 
     rho(t) = a + mu t + sigma B(t),
 
 B a Brownian motion: turns are long against a frame and short against the trace. For such a series the end
 points carry all there is to know of the drift, but block rounding lies on top of it: sessions that start
-together take their blocks together, and rho climbs in steps until their turns have set them apart. So mu is
-the slope of the secant between the mean of the first fifth of the samples (at t_a) and that of the last fifth
-(at t_b), a fifth being enough to average the steps and little enough to lose few of the end points' worth.
+together take their blocks together, and rho climbs in steps until their turns have set them apart. Over a
+whole step these even out. So mu is the slope of the secant between the means of the first and of the last
+`width` of the time (at t_a and t_b), and the width is that of a step, read off the trace: a pool that begins
+empty stands one step high until the second step, so a step is the time in which rho climbs by its own mean
+over that time, width = mean / mu. A pool that begins with more in it has no such step: `WIDEST` is the limit.
+
 With T = t_b - t_a, the instant t_b + h at which rho is 1 obeys
 
     (mu h - (1 - rho_b)) / (sigma sqrt(h + h^2 / T))  ~  Student's t,
@@ -18,9 +21,8 @@ the h^2 / T being the doubt about mu itself; its quantiles solve a quadratic (Fi
 sigma^2, the long-run variance, comes from increments over windows of w = T / 10 and 2 w, all overlapping,
 V(w) = mean square of (increment - mu w) / (w (1 - w / T)), as 2 V(2w) - V(w), at least V(2w) / 2: that
 cancels the bias of order 1/w, upwards from steps, downwards from turns longer than w. Degrees of freedom:
-T / 2w - 1 = 4. By simulation, fitted to 30 % of the time, the 90 % interval holds t_sat in 91 % of 600
-runs of 60 to 300 s, and in 94 % of 600 runs whose pools are so small that a session fills a dozen blocks
-in all.
+T / 2w - 1 = 4, and half as many again since the windows overlap. How good it is, and how good it could be:
+docs/benchmarks.md.
 
 Served, not offered: the pool fills with frames that are served. When the server falls behind, the slope
 sinks; when sessions join, it rises. The halves of the fitted part are compared; when they differ beyond
@@ -29,7 +31,8 @@ that side go on changing.
 
 A slope that is not above 0 beyond chance (5 %) gives no instant: the trace does not saturate.
 Sources: Fieller, J. R. Statist. Soc. B 16 (1954); Meketon and Schmeiser, Winter Simulation Conference (1984),
-for overlapping windows; Vats and Flegal, Biometrika 109 (2022), for 2 V(2w) - V(w).
+for overlapping windows and their degrees of freedom; Vats and Flegal, Biometrika 109 (2022), for
+2 V(2w) - V(w).
 """
 
 from __future__ import annotations
@@ -42,12 +45,13 @@ import numpy as np
 from metronome_cli.forecast.speech import Reals
 from metronome_cli.forecast.trace import Trace
 
-SETTLE = 0.03  # of the fitted time, left out at its start
-EDGE = 0.2  # of the samples, averaged at either end
+WIDEST = 1 / 3  # of the fitted time, averaged at either end
+ROUNDS = 5  # of the width: it settles from below within 3 to 5
 WINDOWS = 10  # windows of the variance, by length
 FEWEST = 8  # samples
 LEAST_CHANGE = 0.02  # of the slope, to be worth a word
-_T95, _T99 = 2.132, 3.747  # Student's t with 4 degrees of freedom, one-sided 95 % and 99 %
+_T95 = 1.943  # Student's t with 6 degrees of freedom, one-sided 95 %
+_T99 = 3.747  # with 4, since a bend takes two of them, one-sided 99 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +90,9 @@ def extrapolate(trace: Trace) -> Extrapolation:
     full = trace.full_at_s
     if full is not None:
         return Extrapolation(True, "the pool is full", t_sat_s=full, low_s=full, high_s=full)
-    settled = trace.t_s >= trace.t_s[0] + SETTLE * trace.span_s if len(trace) else np.zeros(0, dtype=bool)
-    fitted = Trace(trace.t_s[settled], trace.occupancy[settled])
-    if len(fitted) < FEWEST or fitted.span_s <= 0:
-        return Extrapolation(None, f"{len(trace)} of at least {FEWEST + 1} samples")
+    if len(trace) < FEWEST:
+        return Extrapolation(None, f"{len(trace)} of at least {FEWEST} samples")
+    fitted = _begun(trace)
     slope = fit(fitted)
     early, late = _halves(fitted)
     change, chance = late.per_s - early.per_s, _T99 * math.hypot(early.doubt, late.doubt)
@@ -102,11 +105,23 @@ def extrapolate(trace: Trace) -> Extrapolation:
 
 def fit(trace: Trace, variance: float | None = None) -> Slope:
     """Secant slope and long-run variance (or the one given)."""
-    width = max(1, round(EDGE * len(trace)))
-    t_a, t_b = float(trace.t_s[:width].mean()), float(trace.t_s[-width:].mean())
-    level_a, level_b = float(trace.occupancy[:width].mean()), float(trace.occupancy[-width:].mean())
-    per_s = (level_b - level_a) / (t_b - t_a)
-    return Slope(per_s, t_b, level_b, t_b - t_a, _variance(trace, 0) if variance is None else variance)
+    first, last, width = float(trace.t_s[0]), float(trace.t_s[-1]), 0.0
+    for _ in range(ROUNDS):
+        low, high = _mean(trace, first, first + width), _mean(trace, last - width, last)
+        t_a, t_b = first + width / 2, last - width / 2
+        per_s = (high - low) / (t_b - t_a)
+        width = min(WIDEST * trace.span_s, low / per_s if per_s > 0 else math.inf)
+    return Slope(per_s, t_b, high, t_b - t_a, _variance(trace, 0) if variance is None else variance)
+
+
+def _begun(trace: Trace) -> Trace:
+    """Without what precedes the first change, if enough samples follow."""
+    first = int(np.argmax(trace.occupancy != trace.occupancy[0]))
+    return Trace(trace.t_s[first:], trace.occupancy[first:]) if len(trace) - first >= FEWEST else trace
+
+
+def _mean(trace: Trace, from_s: float, to_s: float) -> float:
+    return float(np.interp(np.linspace(from_s, to_s, 201), trace.t_s, trace.occupancy).mean())
 
 
 def _variance(trace: Trace, degree: int) -> float:

@@ -22,7 +22,7 @@ EARLY = 0.3  # of the time to a full pool, where the trace reaches one
 ASSUMPTIONS = (
     "nothing bounds the cache later on (a window that has not filled yet looks like growth)",
     "the same sessions go on as they did in the fitted part",
-    "noise adds up like a random walk; interval by Student's t with 4 degrees of freedom",
+    "noise adds up like a random walk; interval by Student's t with 6 degrees of freedom",
 )
 
 

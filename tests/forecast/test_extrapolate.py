@@ -15,7 +15,9 @@ from metronome_cli.forecast.trace import Trace, make_trace
 BLOCK = 16
 
 
-def played(rng: np.random.Generator, sessions: int, length_s: float, period_s: float = 0.5) -> Trace:
+def played(
+    rng: np.random.Generator, sessions: int, length_s: float, period_s: float = 0.5, block: int = BLOCK
+) -> Trace:
     """Occupancy of a pool that is full after about `length_s`, up to that instant."""
     share, turn_s, heard, said = 0.5, float(rng.uniform(2, 10)), 14 * period_s, 25 * period_s
     fade = math.exp(-period_s / (turn_s * (1 - share)))
@@ -24,16 +26,18 @@ def played(rng: np.random.Generator, sessions: int, length_s: float, period_s: f
     keep = rng.random((frames, sessions)) < fade
     for k in range(1, frames):
         speaking[k] = np.where(keep[k], speaking[k - 1], speaking[k])
-    blocks = np.ceil(np.cumsum(heard + said * speaking, axis=0) / BLOCK).sum(axis=1)
-    pool = sessions * (heard + said * share) / period_s * length_s / BLOCK
+    blocks = np.ceil(np.cumsum(heard + said * speaking, axis=0) / block).sum(axis=1)
+    pool = sessions * (heard + said * share) / period_s * length_s / block
     full = int(np.argmax(blocks > pool))
     return Trace(period_s * np.arange(1, full + 2), np.minimum(1.0, blocks[: full + 1] / pool))
 
 
-def test_thirty_percent_foretell_the_rest() -> None:
+@pytest.mark.parametrize("block", [BLOCK, 8 * BLOCK])
+def test_thirty_percent_foretell_the_rest(block: int) -> None:
+    """Whether a session fills hundreds of blocks, or tens of them in steps."""
     rng, errors, held = np.random.default_rng(11), [], []
     for _ in range(200):
-        trace = played(rng, int(rng.integers(16, 128)), float(rng.uniform(60, 300)))
+        trace = played(rng, int(rng.integers(16, 128)), float(rng.uniform(60, 300)), block=block)
         answer, truth = extrapolate(trace.first(0.3)), trace.t_s[-1]
         assert answer.t_sat_s is not None
         assert answer.low_s is not None
@@ -56,6 +60,25 @@ def test_a_straight_line_is_continued(rate: float, start: float, spacing: float)
     assert answer.low_s is not None
     assert answer.high_s - answer.low_s == pytest.approx(spacing, rel=0.01)
     assert not answer.falling
+
+
+@given(step_s=st.floats(2, 10), height=st.floats(0.02, 0.06), cut=st.floats(5, 8))
+@settings(deadline=None)
+def test_steps_are_continued_along_their_middle(step_s: float, height: float, cut: float) -> None:
+    """Sessions all alike take each block together; wherever the trace is cut, half a step is all it is off."""
+    times = np.arange(0, cut * step_s, 0.1)
+    answer = extrapolate(Trace(times, height * np.ceil(times / step_s)))
+    assert answer.t_sat_s == pytest.approx((1 / height - 0.5) * step_s, rel=0.05)
+
+
+@given(idle_s=st.integers(1, 300), level=st.floats(0, 0.2))
+@settings(deadline=None)
+def test_idle_time_before_the_first_rise_changes_nothing(idle_s: int, level: float) -> None:
+    rise = level + (0.9 - level) * played(np.random.default_rng(3), 20, 60).first(0.3).occupancy
+    times = np.arange(len(rise)) / 2
+    waited = np.concatenate((np.arange(-idle_s, 0) / 2, times))
+    at_once = extrapolate(Trace(times, rise))
+    assert extrapolate(Trace(waited, np.concatenate((np.full(idle_s, rise[0]), rise)))) == at_once
 
 
 @given(scale=st.floats(0.1, 10), shift=st.floats(-1e4, 1e4), seed=st.integers(0, 50))
