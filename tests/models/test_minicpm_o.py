@@ -11,39 +11,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from metronome_cli.config.profile import Profile
-from metronome_cli.engine.build import build_stack
 from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import Audio, FrameInput, FrameOutcome
+from metronome_cli.engine.types import Audio
 from metronome_cli.errors import UsageError
 from metronome_cli.models.minicpm_o import MiniCpmO, load
 from metronome_cli.models.minicpm_o_turn import UnitIds
-from metronome_cli.models.registry import Loaded
 from tests.models import mini
+from tests.models.frames import engine, speech, step
 from tests.models.mini import Version
 
+SECOND = 16_000
 IDS = UnitIds().within(mini.VOCAB)
-
-
-def speech(units: int, seed: int) -> list[Audio]:
-    """Tones that change in pitch and loudness ten times a second."""
-    rng = np.random.default_rng(seed)
-    pitch = np.repeat(rng.uniform(80, 4000, units * 10), 1600)
-    loudness = np.repeat(10.0 ** rng.uniform(-3, 0, units * 10), 1600)
-    wave = loudness * np.sin(2 * np.pi * np.cumsum(pitch) / 16_000)
-    return list(wave.astype(np.float32).reshape(units, 16_000))
-
-
-def engine(loaded: Loaded, profile: Profile, seats: int = 4) -> FrameEngine:
-    stack = build_stack(loaded.decoder, blocks=256, policy=profile.policy_spec)
-    return FrameEngine(loaded.fresh(), stack, seats)
-
-
-def step(
-    machine: FrameEngine, slots: Sequence[int], audio: Sequence[Audio], out: Sequence[int]
-) -> list[FrameOutcome]:
-    frames = [FrameInput(slot, samples, n) for slot, samples, n in zip(slots, audio, out, strict=True)]
-    return list(machine.step(frames).outcomes)
 
 
 def heard_by_the_parts(reference: mini.Parts, machine: FrameEngine, audio: Sequence[Audio]) -> torch.Tensor:
@@ -86,7 +64,7 @@ def test_a_streamed_session_says_what_the_parts_say_in_one_pass(version: Version
     reference = mini.parts(version)
     profile = mini.profile(version, options={"decide": "plan"})
     loaded = load(profile, weights=reference.save(tmp_path), device="cpu", seed=0)
-    machine, audio = engine(loaded, profile), speech(4, seed=1)
+    machine, audio = engine(loaded, profile), speech(SECOND, 4, seed=1)
     slot = machine.open()
     wanted = [6, 1, 1, 6] if version == "4.5" else [0, 0, 4, 4]
     said = [list(step(machine, [slot], [a], [n])[0].tokens) for a, n in zip(audio, wanted, strict=True)]
@@ -120,7 +98,7 @@ def test_a_streamed_session_says_what_the_parts_say_in_one_pass(version: Version
 def test_sessions_of_different_ages_in_one_batch_equal_each_alone(version: Version, talker: bool) -> None:
     profile = mini.profile(version, options={"talker": talker})
     loaded = load(profile, weights=None, device="cpu", seed=3)
-    audio = [speech(4, seed=s) for s in range(3)]
+    audio = [speech(SECOND, 4, seed=s) for s in range(3)]
     plan = [(5, 1, 4, 4), (1, 6, 6, 1), (2, 2, 1, 3)]
     starts = [0, 1, 3]
 
@@ -149,7 +127,7 @@ def test_positions_are_those_that_were_announced(version: Version, talker: bool)
     profile = mini.profile(version, options={"talker": talker})
     machine = engine(load(profile, weights=None, device="cpu", seed=3), profile)
     slot = machine.open()
-    for samples, out in zip(speech(4, seed=5), (5, 1, 1, 6), strict=True):
+    for samples, out in zip(speech(SECOND, 4, seed=5), (5, 1, 1, 6), strict=True):
         before, announced = machine.stack.length(slot), machine.model.positions(slot, out)
         step(machine, [slot], [samples], [out])
         assert machine.stack.length(slot) - before == announced
@@ -160,7 +138,7 @@ def test_units_of_version_45_cost_what_the_profile_says() -> None:
     machine = engine(load(profile, weights=None, device="cpu", seed=3), profile)
     slot = machine.open()
     lengths = []
-    for samples, out in zip(speech(5, seed=5), (1, 1, 6, 6, 1), strict=True):
+    for samples, out in zip(speech(SECOND, 5, seed=5), (1, 1, 6, 6, 1), strict=True):
         step(machine, [slot], [samples], [out])
         lengths.append(machine.stack.length(slot) + len(machine.model._sessions[slot].unfed))  # type: ignore[attr-defined]
     assert np.diff([0, *lengths]).tolist() == [13, 13, 18, 18, 13]
@@ -171,7 +149,7 @@ def test_where_the_model_decides_room_for_the_longest_unit_is_announced() -> Non
     profile = mini.profile("4.5", options={"decide": "model"})
     machine = engine(load(profile, weights=None, device="cpu", seed=3), profile)
     slot = machine.open()
-    for samples in speech(6, seed=5):
+    for samples in speech(SECOND, 6, seed=5):
         announced, before = machine.model.positions(slot, 1), machine.stack.length(slot)
         tokens = step(machine, [slot], [samples], [1])[0].tokens
         assert machine.stack.length(slot) - before <= announced
@@ -185,7 +163,7 @@ def test_a_session_opened_at_an_age_has_its_place_in_the_sawtooth() -> None:
     machine = engine(loaded, profile)
     per_unit = profile.mean_tokens_per_frame
     slots = [machine.open(round(age * per_unit)) for age in (0, 5, 28, 30)]
-    step(machine, slots, [a[0] for a in (speech(1, s) for s in range(4))], [1] * 4)
+    step(machine, slots, [a[0] for a in (speech(SECOND, 1, s) for s in range(4))], [1] * 4)
     model: Any = machine.model
     assert [model._sessions[slot].cache.length for slot in slots] == [50, 300, 1450, 100]
     held = [model._sessions[slot].cache.nbytes for slot in slots]
@@ -198,7 +176,7 @@ def test_an_answer_in_version_26_drops_the_encoders_cache() -> None:
     profile = mini.profile("2.6")
     machine = engine(load(profile, weights=None, device="cpu", seed=3), profile)
     slot, lengths = machine.open(), []
-    for samples, out in zip(speech(5, seed=5), (0, 0, 4, 4, 0), strict=True):
+    for samples, out in zip(speech(SECOND, 5, seed=5), (0, 0, 4, 4, 0), strict=True):
         step(machine, [slot], [samples], [out])
         lengths.append(machine.model._sessions[slot].cache.length)  # type: ignore[attr-defined]
     assert lengths == [50, 100, 50, 100, 150]
@@ -209,7 +187,7 @@ def test_the_turns_end_drops_the_talkers_cache() -> None:
     machine = engine(load(profile, weights=None, device="cpu", seed=3), profile)
     model: Any = machine.model
     slot, used = machine.open(), []
-    for samples, out in zip(speech(5, seed=5), (1, 6, 6, 1, 2), strict=True):
+    for samples, out in zip(speech(SECOND, 5, seed=5), (1, 6, 6, 1, 2), strict=True):
         step(machine, [slot], [samples], [out])
         used.append(model.pools()["talker"].used_blocks)
     # a unit with 4 words feeds 4 + 1 + 25 positions, one without words 26; the last code waits

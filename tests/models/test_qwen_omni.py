@@ -6,39 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from metronome_cli.config.profile import Profile
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import Audio, FrameInput, FrameOutcome
 from metronome_cli.errors import UsageError
 from metronome_cli.models.qwen_omni import OmniPlan, QwenOmni, load
 from metronome_cli.models.qwen_omni_shapes import OmniShape
 from metronome_cli.models.qwen_omni_tower import Family
-from metronome_cli.models.registry import Loaded
 from tests.models import omni
+from tests.models.frames import engine, speech, step
 
-
-def speech(frames: int, seed: int) -> list[Audio]:
-    """Tones that change in pitch and loudness ten times a second."""
-    rng = np.random.default_rng(seed)
-    pitch = np.repeat(rng.uniform(80, 4000, frames * 20), 1600)
-    loudness = np.repeat(10.0 ** rng.uniform(-3, 0, frames * 20), 1600)
-    wave = loudness * np.sin(2 * np.pi * np.cumsum(pitch) / 16_000)
-    return list(wave.astype(np.float32).reshape(frames, 32_000))
-
-
-def engine(loaded: Loaded, profile: Profile, seats: int = 4) -> FrameEngine:
-    stack = build_stack(loaded.decoder, blocks=256, policy=profile.policy_spec)
-    return FrameEngine(loaded.fresh(), stack, seats)
-
-
-def step(machine: FrameEngine, slots: Sequence[int], audio: Sequence[Audio], out: int) -> list[FrameOutcome]:
-    frames = [FrameInput(slot, samples, out) for slot, samples in zip(slots, audio, strict=True)]
-    return list(machine.step(frames).outcomes)
+FRAME = 32_000
 
 
 def sequence(model: QwenOmni, said: Sequence[Sequence[int]], audio: int) -> tuple[list[int], list[int]]:
@@ -66,7 +44,7 @@ def test_a_streamed_session_says_what_the_reference_says_in_one_pass(
     reference = omni.model(family)
     profile = omni.profile(family)
     loaded = load(profile, weights=omni.save(reference, tmp_path, names), device="cpu", seed=0)
-    machine, audio = engine(loaded, profile), speech(3, seed=1)
+    machine, audio = engine(loaded, profile), speech(FRAME, 3, seed=1)
     model: Any = machine.model
     slot = machine.open()
     said, heard = [], []
@@ -75,7 +53,7 @@ def test_a_streamed_session_says_what_the_reference_says_in_one_pass(
         before = (None if state.carry is None else state.carry.copy(), state.loudest)
         heard.append(model.encode([slot], [samples])[0])
         state.carry, state.loudest = before
-        said.append(list(step(machine, [slot], [samples], out=4)[0].tokens))
+        said.append(list(step(machine, [slot], [samples], [4])[0].tokens))
     audio_tokens = len(heard[0])
     ids, answers = sequence(model, said, audio_tokens)
     embeds = reference.thinker.get_input_embeddings()(torch.tensor([ids]))
@@ -109,7 +87,7 @@ def test_rotary_positions_of_audio_and_text_are_plain(family: Family) -> None:
 def test_sessions_of_different_ages_in_one_batch_equal_each_alone(family: Family, talker: bool) -> None:
     profile = omni.profile(family, options={"talker": talker})
     loaded = load(profile, weights=None, device="cpu", seed=3)
-    audio = [speech(4, seed=s) for s in range(3)]
+    audio = [speech(FRAME, 4, seed=s) for s in range(3)]
     starts = [0, 1, 3]
 
     def run(rows: Sequence[int]) -> dict[int, list[list[int]]]:
@@ -118,7 +96,8 @@ def test_sessions_of_different_ages_in_one_batch_equal_each_alone(family: Family
             due = [row for row in rows if starts[row] <= tick < starts[row] + 4]
             slots |= {row: machine.open() for row in due if row not in slots}
             frames = [audio[row][tick - starts[row]] for row in due]
-            for row, outcome in zip(due, step(machine, [slots[r] for r in due], frames, out=5), strict=True):
+            outcomes = step(machine, [slots[row] for row in due], frames, [5] * len(due))
+            for row, outcome in zip(due, outcomes, strict=True):
                 said[row].append(list(outcome.tokens))
         return said
 
@@ -133,9 +112,9 @@ def test_positions_are_those_that_were_announced(family: Family) -> None:
         profile = omni.profile(family, options={"talker": talker})
         machine = engine(load(profile, weights=None, device="cpu", seed=3), profile)
         slot = machine.open()
-        for samples, out in zip(speech(4, seed=5), (5, 0, 1, 5), strict=True):
+        for samples, out in zip(speech(FRAME, 4, seed=5), (5, 0, 1, 5), strict=True):
             before, announced = machine.stack.length(slot), machine.model.positions(slot, out)
-            step(machine, [slot], [samples], out)
+            step(machine, [slot], [samples], [out])
             assert machine.stack.length(slot) - before == announced
 
 
@@ -144,7 +123,7 @@ def test_every_frames_audio_matters() -> None:
     model = QwenOmni.from_profile(profile, "random", "cpu", seed=1)
     model.open(0)
     model.open(1)
-    loud, quiet = speech(2, seed=6)
+    loud, quiet = speech(FRAME, 2, seed=6)
     first, second = model.encode([0, 1], [loud, quiet])
     assert (first - second).abs().mean() > 0.05 * first.abs().mean()
 

@@ -1,0 +1,35 @@
+"""A whole model on an engine, given frames of sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.engine.build import build_stack
+from metronome_cli.engine.engine import FrameEngine
+from metronome_cli.engine.types import Audio, FrameInput, FrameOutcome
+from metronome_cli.models.registry import Loaded
+
+
+def speech(samples: int, frames: int, seed: int) -> list[Audio]:
+    """Tones at 16 kHz that change in pitch and loudness ten times a second; `samples` a frame."""
+    rng = np.random.default_rng(seed)
+    notes = frames * samples // 1600
+    pitch = np.repeat(rng.uniform(80, 4000, notes), 1600)
+    loudness = np.repeat(10.0 ** rng.uniform(-3, 0, notes), 1600)
+    wave = loudness * np.sin(2 * np.pi * np.cumsum(pitch) / 16_000)
+    return list(wave.astype(np.float32).reshape(frames, samples))
+
+
+def engine(loaded: Loaded, profile: Profile, seats: int = 4) -> FrameEngine:
+    stack = build_stack(loaded.decoder, blocks=256, policy=profile.policy_spec)
+    return FrameEngine(loaded.fresh(), stack, seats)
+
+
+def step(
+    machine: FrameEngine, slots: Sequence[int], audio: Sequence[Audio], out: Sequence[int]
+) -> list[FrameOutcome]:
+    frames = [FrameInput(slot, samples, n) for slot, samples, n in zip(slots, audio, out, strict=True)]
+    return list(machine.step(frames).outcomes)
