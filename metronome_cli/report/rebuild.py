@@ -42,8 +42,8 @@ def load_run(path: Path, *, from_events: bool = False) -> Report:
         directory = path if path.is_dir() else path.parent
         if not (directory / EVENTS_FILE).exists():
             raise
-        rebuilt = f"--from-events rebuilds it: metronome report {directory} --from-events"
-        raise UsageError(error.message, hint=f"{rebuilt}; its {EVENTS_FILE} is beside it") from None
+        hint = f"{EVENTS_FILE} is beside it: metronome report {directory} --from-events makes another of it"
+        raise UsageError(error.message, hint=hint) from None
 
 
 def rebuild(file: Path) -> Report:

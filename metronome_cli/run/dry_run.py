@@ -132,7 +132,9 @@ class Outline:
 
 
 def outline(plan: CapacityPlan) -> Outline:
-    """What `run_capacity(plan)` would do. Raises UsageError where that would, for the same settings."""
+    """What `run_capacity(plan)` would do. Raises UsageError where that would, for the same settings, but for a pool
+    that this machine could not hold: a plan may be for another.
+    """
     kept_load = KeptLoad(plan, Observers())
     plan, profile = kept_load.plan, kept_load.plan.profile
     check_audio(plan.audio, profile.frame)

@@ -112,7 +112,7 @@ def test_a_report_that_cannot_be_read_beside_events_is_told_how_to_rebuild_it(
     assert run(["report", named]) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: killed/report.json: ")
-    assert "hint: --from-events rebuilds it: metronome report killed --from-events" in err
+    assert "hint: events.jsonl is beside it: metronome report killed --from-events makes another of it" in err
     assert run(["report", "killed", "--from-events"]) == 0
 
 

@@ -17,6 +17,7 @@ from metronome_cli.config.loading import load_profile
 from metronome_cli.config.profile import Profile
 from metronome_cli.errors import UsageError
 from metronome_cli.report.model import Report
+from metronome_cli.report.text import render_text
 from metronome_cli.report.write import report_json
 from metronome_cli.run.checkpoint_size import tensor_bytes, weights_in
 from metronome_cli.run.predict import ProfilePlan, predict_profile
@@ -119,6 +120,15 @@ def test_rings_that_do_not_fit_are_refused_from_the_start() -> None:
     assert report.forecast.t_sat_s.estimate == 0
     assert report.answer.startswith("40 sessions do not fit")
     assert report.forecast.max_sessions == 2000 // -(-3013 // 16)
+
+
+@pytest.mark.parametrize(("pool", "label"), [("48GiB", "pool full"), ("900GiB", "comes to an end")])
+def test_only_a_pool_that_ends_the_run_is_called_full(pool: str, label: str) -> None:
+    shipped = load_profile("qwen3-omni-30b").model_dump(mode="json") | {"pool": {"bytes": pool}}
+    sessions = 128 if label == "pool full" else 1
+    report = predict_profile(ProfilePlan(Profile.from_numbers(shipped), sessions, session_length_s=3600.0))
+    table = render_text(report).split("Forecast\n")[1]
+    assert table.startswith(f"{label} ")
 
 
 sizes = st.integers(0, 50)
