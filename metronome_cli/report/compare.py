@@ -30,6 +30,7 @@ from metronome_cli.report.rebuild import load_run
 from metronome_cli.report.words import duration, measured, plural
 
 COMPARE_SCHEMA: Literal["metronome.compare/1"] = "metronome.compare/1"
+NOTHING_COMMON = "no number of sessions was judged in every report"
 
 
 class Change(Part):
@@ -167,7 +168,8 @@ def _change(
         result.relative = result.change / result.base if result.base else None
         result.low, result.high = interval(left, right) or (None, None)
     if gate is not None:
-        result.verdict, result.reason = _judge(gate, result)
+        common = sessions is not None or not metric.at_sessions
+        result.verdict, result.reason = _judge(gate, result) if common else ("inconclusive", NOTHING_COMMON)
     return result
 
 
@@ -179,7 +181,7 @@ def _values(metric: Metric, side: Sequence[Report], sessions: int | None) -> lis
 
 def _judge(gate: Gate, change: Change) -> tuple[Verdict, str]:
     if change.change is None or change.base is None:
-        return "inconclusive", "no data on one side"
+        return "inconclusive", _missing(change)
     sign = 1.0 if change.better == "lower" else -1.0
     worse = sign * change.change
     limit = gate.limit * abs(change.base) if gate.relative else gate.limit
@@ -192,6 +194,12 @@ def _judge(gate: Gate, change: Change) -> tuple[Verdict, str]:
     return "fail", "reaches the limit, beyond the noise of the repeats"
 
 
+def _missing(change: Change) -> str:
+    """Which side has no figure."""
+    without = [name for name, value in (("base", change.base), ("new", change.new)) if value is None]
+    return "no data on either side" if len(without) == 2 else f"no data on {without[0]}"
+
+
 def _overall(changes: Sequence[Change]) -> Verdict:
     verdicts = {change.verdict for change in changes}
     return "fail" if "fail" in verdicts else "inconclusive" if "inconclusive" in verdicts else "pass"
@@ -201,17 +209,21 @@ def _answer(changes: Sequence[Change], verdict: Verdict) -> str:
     gated = [change for change in changes if change.gate]
     if not gated:
         return "Compared without a gate."
-    hit = ", ".join(_said(change) for change in gated if change.verdict == verdict)
-    return {"pass": "No gate was reached", "fail": "Worse", "inconclusive": "Inconclusive"}[
-        verdict
-    ] + f": {hit}."
+    hit = [change for change in gated if change.verdict == verdict]
+    if verdict != "inconclusive":
+        said = {"pass": "No gate was reached", "fail": "Worse"}[verdict]
+        return f"{said}: {', '.join(map(_said, hit))}."
+    by_reason: dict[str, list[str]] = {}
+    for change in hit:
+        by_reason.setdefault(change.reason, []).append(_said(change))
+    return "Inconclusive: " + "; ".join(f"{', '.join(said)}: {why}" for why, said in by_reason.items()) + "."
 
 
 def _said(change: Change) -> str:
-    """ "p99 78 ms to 83 ms (gate 5%)"."""
+    """ "p99 78 ms to 83 ms (gate 5%)"; "p99 (gate 5%)" where a side has no figure."""
     base, new = value_text(change.base, change.unit), value_text(change.new, change.unit)
-    gate = (change.gate or "").partition(":")[2]
-    return f"{change.metric} {base} to {new} (gate {gate})"
+    moved = "" if change.change is None else f" {base} to {new}"
+    return f"{change.metric}{moved} (gate {(change.gate or '').partition(':')[2]})"
 
 
 def value_text(value: float | None, unit: str) -> str:

@@ -183,8 +183,22 @@ def test_a_change_beyond_the_noise_fails(tmp_path):
 def test_no_data_never_passes(tmp_path):
     found = compared(tmp_path, [capacity_report(24)], [capacity_report(40)], "p99:5%")
     assert (found.verdict, found.sessions) == ("inconclusive", None)
-    assert changed(found, "p99").reason == "no data on one side"
+    assert changed(found, "p99").reason == "no number of sessions was judged in every report"
+    assert found.answer == "Inconclusive: p99 (gate 5%): no number of sessions was judged in every report."
     assert any("same --sessions" in note for note in found.notes)
+
+
+def test_an_inconclusive_answer_says_why(tmp_path):
+    base, new = [with_p99(p) for p in (50.0, 60.0, 70.0)], [with_p99(p) for p in (56.0, 66.0, 76.0)]
+    assert compared(tmp_path / "a", base, new, "p99:5%").answer == (
+        "Inconclusive: p99 60.0 ms to 66.0 ms (gate 5%): reaches the limit, but not beyond the noise of the repeats."
+    )
+    unsettled = capacity_report()
+    unsettled.capacity.safe_sessions = None
+    found = compared(tmp_path / "b", [capacity_report()], [unsettled], "safe_sessions:-1", "t_sat:-5%")
+    assert found.answer == (
+        "Inconclusive: safe_sessions (gate -1): no data on new; t_sat (gate -5%): no data on either side."
+    )
 
 
 def test_a_rise_from_nothing_reaches_any_relative_gate(tmp_path):
