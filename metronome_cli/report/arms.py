@@ -33,6 +33,8 @@ class Arm(Part):
     """Sessions held, of those that would have fitted, 0 to 1."""
     generator_late: str | None = None
     """Why its times say nothing of the engine; null: the load generator was on time."""
+    reason: str = ""
+    """Why nobody was admitted, in words; empty where somebody was."""
     timeline: list[TimelinePoint] = Field(default_factory=list)
     """The arm's windows in order."""
     windows_each: Natural = 1

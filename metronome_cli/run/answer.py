@@ -51,6 +51,8 @@ def _arm(arm: Arm) -> str:
             f"{arm.name} ({arm.policy}): over-admits into the wall, pool full at {arm.collapse.t_s:.0f} s{silent}, "
             f"{sessions_text(arm.lost_sessions)} lost."
         )
+    if arm.reason:
+        return f"{arm.name} ({arm.policy}): {arm.reason}."
     full = "" if arm.occupancy_max is None else f", pool at most {_percent(arm.occupancy_max)} full"
     return f"{arm.name} ({arm.policy}):{settled}{full}, {sessions_text(arm.lost_sessions)} lost."
 

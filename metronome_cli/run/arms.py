@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.quantities import format_duration
 from metronome_cli.control.aimd import Aimd, AimdGains
 from metronome_cli.control.guard import Growth, MemoryGuard, Seat
 from metronome_cli.engine.types import EndReason
@@ -163,6 +164,20 @@ class ArmRun:
         target = self.driver.population.target
         return MemoryGuard(growth_of(self.lab), target.pool().total_blocks)
 
+    def _why_nobody(self) -> str:
+        """What one session needs against what the pool has, where the guard admitted nobody."""
+        population = self.driver.population
+        if self._guard is None or len(population) or population.ended:
+            return ""
+        length_s, pool = self.lab.session_length_s, population.target.pool().total_blocks
+        need = math.ceil(self._guard.peak_blocks([Seat(0.0, length_s)], 0.0))
+        if need <= pool:
+            return ""
+        return (
+            f"nobody is admitted: one session may need {need:,} blocks by the end of its {format_duration(length_s)}, "
+            f"and the pool has {pool:,}"
+        )
+
     def _arm(self) -> Arm:
         timeline = self.watch.timeline
         evidence = Evidence(self.driver.ledger, self.driver.occupancy_max, self.driver.lost_beat)
@@ -181,6 +196,7 @@ class ArmRun:
             filled_share=self.driver.occupancy_max if self.plan.guard else None,
             objectives=[result_of(judgement) for judgement in self._judged(evidence)],
             generator_late=generator_late(self.driver.ledger),
+            reason=self._why_nobody(),
             timeline=timeline,
             windows_each=self.watch.windows.each,
         )

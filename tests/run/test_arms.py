@@ -1,5 +1,7 @@
 """One controller, three caches: it converges, it over-admits into the wall, and with the guard it does not."""
 
+import re
+
 import pytest
 
 from metronome_cli.config.policy import PolicySpec
@@ -54,3 +56,19 @@ def test_the_timeline_says_who_was_turned_away(arms):
         sheds = [p.shed for p in arm.timeline]
         assert sheds == sorted(sheds)
         assert sheds[-1] > 0
+
+
+def test_a_guard_that_admits_nobody_says_what_one_needs_and_what_there_is():
+    lab, into = lab_on(linear, profile=small_profile(blocks=100), length_s=60.0), []
+    run_arms(lab, (GUARDED,), Offer(sessions=4, rate_per_s=4.0), GAINS, into)
+    assert into[0].occupancy_max == 0.0
+    need = int(
+        re.search(
+            r"one session may need (\d+) blocks by the end of its 60 s, and the pool has 100$", into[0].reason
+        )[1]
+    )
+    assert need > 60 / 0.08 * 3.5 / 16  # the mean; the guard leaves room for who speaks more
+
+
+def test_arms_that_admit_give_no_such_reason(arms):
+    assert {arm.reason for arm in arms.values()} == {""}
