@@ -11,7 +11,7 @@ _SIGNS = {"pass": "pass", "fail": "**FAIL**", "inconclusive": "**inconclusive**"
 COLUMNS = [
     Column("metric", text=True), Column("base", 4), Column("new", 7), Column("change", 8), Column("in %", 8),
     Column("95 % interval", 3), Column("gate", 6, text=True), Column("verdict", text=True),
-    Column("why", 1, text=True),
+    Column("why", 1, text=True, below=True),
 ]  # fmt: skip
 
 

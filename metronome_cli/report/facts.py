@@ -106,10 +106,12 @@ def _profile(report: Report) -> Iterator[str]:
 def conditions(report: Report) -> list[tuple[str, str]]:
     """What was run on what, in a few lines."""
     profile, environment, engine = report.profile or {}, report.environment, report.engine
-    server = ", ".join(str(engine[key]) for key in ("url", "protocol") if "url" in engine and engine.get(key))
+    server = server_of(report)
     facts = [
-        ("profile", _joined(profile.get("name"), profile.get("title"))),
-        ("server", server),
+        ("server", _joined(server, engine.get("protocol"), by=", ")),
+        ("load", _beat(profile))
+        if server
+        else ("profile", _joined(profile.get("name"), profile.get("title"))),
         ("weights", None if server else report.weights),
         ("policy", "the server's own" if server else profile.get("policy")),
         ("session length", duration(report.capacity.session_length_s) if report.capacity else None),
@@ -123,8 +125,21 @@ def conditions(report: Report) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in facts if value]
 
 
-def _joined(*parts: Any) -> str:
-    return ": ".join(str(part) for part in parts if part)
+def server_of(report: Report) -> str:
+    """The address of the server that answered; empty where the engine ran here."""
+    return str(report.engine.get("url") or "")
+
+
+def _beat(profile: Mapping[str, Any]) -> str:
+    """How a server was driven: of the profile only that counts, its model answered nothing."""
+    frame = profile.get("frame")
+    period_s = frame.get("period") if isinstance(frame, Mapping) else None
+    every = f", a frame every {duration(period_s)}" if isinstance(period_s, int | float) else ""
+    return f"on the beat of the profile {profile.get('name')}{every}" if profile.get("name") else ""
+
+
+def _joined(*parts: Any, by: str = ": ") -> str:
+    return by.join(str(part) for part in parts if part)
 
 
 def machine(environment: Mapping[str, Any]) -> str:
@@ -156,9 +171,7 @@ def _audio_summary(report: Report) -> str:
     used = report.audio.files_used
     if not used:
         return ""
-    seconds = sum(file.seconds or 0.0 for file in used)
-    refused = len(report.audio.files_refused)
-    return f"{plural(len(used), 'file')}, {duration(seconds)}" + (f"; {refused} refused" if refused else "")
+    return f"{plural(len(used), 'file')}, {duration(sum(file.seconds or 0.0 for file in used))}"
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from metronome_cli.report.facts import conditions, flat, notes, settings_of
+from metronome_cli.report.facts import conditions, flat, notes, server_of, settings_of
 from metronome_cli.report.model import Report
 from metronome_cli.report.table import Table
 from metronome_cli.report.tables import tables
@@ -57,7 +57,7 @@ def text(value: object) -> str:
 
 
 def _title(report: Report) -> str:
-    name = (report.profile or {}).get("title") or (report.profile or {}).get("name")
+    name = server_of(report) or (report.profile or {}).get("title") or (report.profile or {}).get("name")
     return f"metronome {report.command}" + (f": {name}" if name else "")
 
 

@@ -10,11 +10,15 @@ from metronome_cli.report.words import NO_DATA
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`matters`: columns with less are left out first where there is no room; 9 is never left out."""
+    """`matters`: columns with less are left out first where there is no room; 9 is never left out.
+
+    `below`: a sentence, which goes below its row where there is too little room beside it.
+    """
 
     name: str
     matters: int = 9
     text: bool = False  # left-aligned
+    below: bool = False
 
 
 @dataclass(frozen=True, slots=True)

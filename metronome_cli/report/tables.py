@@ -31,7 +31,7 @@ def tables(report: Report) -> list[Table]:
 def objectives(report: Report) -> Table:
     """Each objective where the answer rests."""
     columns = [Column("objective", text=True), Column("verdict", text=True), Column("measured"),
-               Column("limit", 5), Column("confidence", 4), Column("why", 3, text=True)]  # fmt: skip
+               Column("limit", 5), Column("confidence", 4), Column("why", 3, text=True, below=True)]  # fmt: skip
     rows = [
         [o.objective, o.verdict, measured(o.measured, o.unit), measured(o.limit, o.unit),
          percent(o.confidence), o.reason]
@@ -43,7 +43,7 @@ def objectives(report: Report) -> Table:
 POINT_COLUMNS = [
     Column("sessions"), Column("verdict", text=True), Column("run", 2, text=True), Column("p50 ms", 3),
     Column("p99 ms", 8), Column("max ms", 4), Column("misses", 7), Column("empty", 6), Column("steps", 3),
-    Column("pool", 5), Column("binds", 6, text=True), Column("why", 1, text=True),
+    Column("pool", 5), Column("binds", 6, text=True), Column("why", 1, text=True, below=True),
 ]  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def arms(report: Report) -> Table:
     """Policies under the same controller and load."""
     columns = [Column("arm", text=True), Column("policy", 3, text=True), Column("settled at"),
                Column("collapsed", text=True), Column("at", 6), Column("lost", 7),
-               Column("pool", 5), Column("of what fits", 4)]  # fmt: skip
+               Column("pool", 5), Column("of what fits", 4), Column("why", 1, text=True, below=True)]  # fmt: skip
     return Table("Policies under the same controller", columns, [_arm(arm) for arm in report.arms])
 
 
@@ -101,7 +101,7 @@ def _arm(arm: Arm) -> list[str]:
     return [
         arm.name, arm.policy, settled, "yes" if arm.collapsed else "no",
         duration(arm.collapse.t_s) if arm.collapse else NO_DATA, number(arm.lost_sessions),
-        percent(arm.occupancy_max), percent(arm.filled_share),
+        percent(arm.occupancy_max), percent(arm.filled_share), arm.reason,
     ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from metronome_cli.report.tables import tables
 
 PIPE_WIDTH = 100  # columns where no terminal says how many
 _LEAST_TEXT = 14  # a column of text is wrapped into at least this
+_LEAST_SENTENCE = 36  # and a sentence, or it goes below its row
 _GAP = "  "
 
 
@@ -54,13 +55,33 @@ def _facts(facts: Sequence[tuple[str, str]], width: int) -> str:
 
 def render_table(table: Table, width: int) -> str:
     """A table within `width`: columns that matter less are left out, then text is wrapped inside its column."""
-    keep = _columns_that_fit(table, width)
-    columns = [table.columns[index] for index in keep]
-    rows = [[_cell(row[index]) for index in keep] for row in table.rows]
-    widths = _widths(table, keep, width)
-    head = [[column.name for column in columns]] if any(column.name for column in columns) else []
-    lines = [line for row in head + rows for line in _lines(row, columns, widths)]
+    beside, below = _sentences_below(table, width)
+    keep = _columns_that_fit(beside, width)
+    columns = [beside.columns[index] for index in keep]
+    rows = [[_cell(row[index]) for index in keep] for row in beside.rows]
+    widths = _widths(beside, keep, width)
+    lines = _lines([column.name for column in columns], columns, widths)
+    lines = lines if any(column.name for column in columns) else []
+    indent = " " * (widths[0] + len(_GAP) if below else 0)
+    for row, sentence in zip(rows, below or [""] * len(rows), strict=True):
+        lines += _lines(row, columns, widths)
+        lines += [fill(indent + sentence, width, indent)] if sentence else []
     return "\n".join([table.title, *lines])
+
+
+def _sentences_below(table: Table, width: int) -> tuple[Table, list[str]]:
+    """The table without its column of sentences, and those, where they have too little room beside the others."""
+    found = [index for index, column in enumerate(table.columns) if column.below]
+    if not found:
+        return table, []
+    others = [index for index in range(len(table.columns)) if index not in found]
+    rest = Table(
+        table.title, [table.columns[i] for i in others], [[row[i] for i in others] for row in table.rows]
+    )
+    used = sum(_widest(rest, index) + len(_GAP) for index in range(len(others)))
+    if width - used >= min(_widest(table, found[0]), _LEAST_SENTENCE):
+        return table, []
+    return rest, [row[found[0]] for row in table.rows]
 
 
 def _cell(text: str) -> str:
