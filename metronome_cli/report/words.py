@@ -59,6 +59,8 @@ def plural(count: int, noun: str) -> str:
 def collapse_line(data: dict[str, Any]) -> str:
     """ "collapse at 148.0 s: KV pool 100 % full, 0 running, 128 waiting"."""
     arm = f"{data['arm']}: " if data.get("arm") else ""
+    if not any(data.get(key) for key in ("occupancy", "running", "waiting")):  # a server that is not scraped
+        return f"{arm}collapse at {data.get('t_s', 0.0):.1f} s: every session fell silent"
     full = percent(data.get("occupancy"))
     sessions = f"{data.get('running', 0)} running, {data.get('waiting', 0)} waiting"
     return f"{arm}collapse at {data.get('t_s', 0.0):.1f} s: KV pool {full} full, {sessions}"

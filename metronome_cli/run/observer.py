@@ -71,7 +71,7 @@ def progress_only(
         run_s=elapsed_s,
         clock="real",
         progress=progress,
-        eta_s=elapsed_s * (1 - progress) / progress if progress > 1e-4 else None,
+        eta_s=elapsed_s * (1 - progress) / progress if 0.02 <= progress < 1 else None,
         offered=0,
         admitted=0,
         shed=0,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 
+from metronome_cli.config.quantities import format_duration
 from metronome_cli.engine.types import PoolState
 from metronome_cli.load.drives import Drives
 from metronome_cli.measure.ledger import Tally
@@ -12,6 +14,15 @@ from metronome_cli.report.thin import Timeline
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.observer import Snapshot, WindowCounts
 
+SLOW_S = 5.0  # a period from which on the wait for the first frame is announced
+SEARCHING = (
+    "ramp",
+    "screen",
+    "confirm",
+    "next",
+    "memory",
+)  # phases of a search: how many follow is not known
+LEAST_SHARE = 0.02  # of the command, before the pace says when it will end
 # Bounds of the latency histogram that a metrics endpoint shows, ms; the deadline is one more.
 BOUNDS_MS = (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000, 2000, 5000, 10000)
 
@@ -30,7 +41,17 @@ class Watch:
         self._fullest = 0.0  # occupancy, up to the end of the last window
         self._phase = phase
         self._detail = detail
+        self._began_s = time.perf_counter()
         lab.observer.phase(phase, detail)
+        self._announce_first_frame()
+
+    def _announce_first_frame(self) -> None:
+        """When it is due, where that is long to wait for: nothing else is seen until then."""
+        period_s = self.lab.period_s
+        if self.lab.clock == "real" and period_s >= SLOW_S:
+            due = datetime.now(UTC) + timedelta(seconds=period_s)
+            after = format_duration(period_s)
+            self.lab.observer.notice(f"waits for the first frame, due after {after}, at {due:%H:%M:%S} UTC")
 
     @property
     def timeline(self) -> list[TimelinePoint]:
@@ -89,7 +110,7 @@ class Watch:
             run_s=point.t_s,
             clock=lab.clock,
             progress=progress,
-            eta_s=elapsed * (1 - progress) / progress if progress else None,
+            eta_s=self._left_s(progress),
             offered=max(self.offered, point.sessions),
             admitted=point.sessions,
             shed=self.shed,
@@ -111,6 +132,18 @@ class Watch:
             random_weights=lab.random_weights,
             window=None if point.warm_up else self._counts(tally),
         )
+
+    def _left_s(self, progress: float | None) -> float | None:
+        """Until the command ends, at this phase's pace; None where that means nothing.
+
+        The virtual clock does not keep step with the wall's, and a search does not know what follows.
+        """
+        if progress is None or self.lab.clock == "virtual" or self._phase in SEARCHING:
+            return None
+        share = progress - self.lab.progress[0]
+        if share < LEAST_SHARE or progress >= 1:
+            return None
+        return (time.perf_counter() - self._began_s) * (1 - progress) / share
 
     def _counts(self, tally: Tally) -> WindowCounts:
         bounds = sorted({*map(float, BOUNDS_MS), self.lab.deadline_ms})

@@ -143,9 +143,14 @@ def _progress(page: Page, snap: Snapshot, elapsed_s: float) -> None:
 
 
 def _sessions(page: Page, snap: Snapshot) -> None:
-    waiting = Text(f"{snap.waiting:,} waiting", style="bold red" if snap.waiting else "")
-    cells = [Text(f"{snap.running:,} running"), waiting, Text(f"{snap.offered:,} offered")]
-    cells += [Text(f"{snap.admitted:,} admitted"), Text(f"{snap.shed:,} shed")]
+    cells = [
+        Text(f"{snap.offered:,} offered"),
+        Text(f"{snap.admitted:,} admitted"),
+        Text(f"{snap.shed:,} shed"),
+    ]
+    if snap.occupancy is not None:  # else nobody says who of them moves
+        waiting = Text(f"{snap.waiting:,} waiting", style="bold red" if snap.waiting else "")
+        cells = [Text(f"{snap.running:,} running"), waiting, *cells]
     if snap.cap is not None:
         cells.append(Text(f"cap {cap(snap.cap)}", style="cyan"))
     page.row(6, "sessions", cells)

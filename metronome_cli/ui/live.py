@@ -1,9 +1,9 @@
 """The live view: a dashboard that redraws itself in place on an interactive terminal.
 
-It draws when it is told something, at most a few times a second, in the thread that measures; while
-nothing is measured yet (audio, loading) a ticker keeps the elapsed time moving. The cursor is never
-hidden, so there is no state of the terminal that a crash or a kill could leave behind but a half-drawn
-line, which `close` finishes. A terminal that goes away ends the view, not the run.
+It draws when it is told something, at most a few times a second, in the thread that measures. A ticker keeps the
+elapsed time moving while nothing is measured yet (audio, loading), and where nothing was told for seconds. The cursor
+is never hidden, so there is no state of the terminal that a crash or a kill could leave behind but a half-drawn line,
+which `close` finishes. A terminal that goes away ends the view, not the run.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from metronome_cli.ui.glyphs import glyphs_for, printable
 
 LEAST_INTERVAL_S = 0.25
 TICK_S = 1.0
+QUIET_S = (
+    3.0  # without news while something is measured: frames are so far apart that a drawing is in nobody's way
+)
 IDLE_PHASES = ("audio", "load")  # nothing is timed in these, so the ticker disturbs nothing
 
 
@@ -47,6 +50,7 @@ class LiveView:
         self._now = now
         self._began_s = now()
         self._drawn_s = -LEAST_INTERVAL_S
+        self._told_s = self._began_s
         self._live = Live(
             console=self._console, auto_refresh=False, redirect_stdout=False, get_renderable=self._draw
         )
@@ -61,6 +65,7 @@ class LiveView:
 
     def phase(self, name: str, detail: str) -> None:
         """A new phase began."""
+        self._told_s = self._now()
         self._view.phase, self._view.detail = name, detail
         if name not in IDLE_PHASES:
             self._measuring.set()
@@ -69,6 +74,7 @@ class LiveView:
     def snapshot(self, snapshot: Snapshot) -> None:
         """A few times a second; drawn when the last drawing is old enough."""
         self._measuring.set()
+        self._told_s = self._now()
         self._view.snapshot = snapshot
         self._view.phase, self._view.detail = snapshot.phase, snapshot.detail
         self._refresh()
@@ -109,8 +115,9 @@ class LiveView:
         self._guarded(self._live.refresh)
 
     def _tick(self) -> None:
-        while not self._closed.wait(TICK_S) and not self._measuring.is_set():
-            self._refresh(force=True)
+        while not self._closed.wait(TICK_S):
+            if not self._measuring.is_set() or self._now() - self._told_s >= QUIET_S:
+                self._refresh(force=True)
 
     def _guarded(self, draw: Callable[[], object]) -> None:
         """Draw; a stream that fails is not written to again."""

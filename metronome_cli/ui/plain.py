@@ -98,9 +98,10 @@ def progress_line(snap: Snapshot) -> str:
 
 def window_line(snap: Snapshot) -> str:
     """One window in one line."""
+    pool = snap.occupancy is not None
     parts = [
         f"{snap.phase} {plural(snap.admitted, 'session')}",
-        f"{snap.running} running {snap.waiting} waiting {snap.shed} shed",
+        (f"{snap.running} running {snap.waiting} waiting " if pool else "") + f"{snap.shed} shed",
         f"p50 {ms(snap.p50_ms)} p99 {ms(snap.p99_ms)} max {ms(snap.max_ms)} of {ms(snap.deadline_ms)} ms",
         f"{plural(snap.misses, 'miss')} {snap.empty_frames} empty in {plural(snap.frames, 'frame')}",
     ]

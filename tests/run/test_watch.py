@@ -1,6 +1,9 @@
 """What observers see of a run: all of it, from the first instant, and what counts is told from what does not."""
 
+import pytest
+
 from metronome_cli.run.point import PointPlan, PointRun
+from metronome_cli.run.watch import Watch
 from tests.run.builders import always, lab_on, small_profile
 
 WHOLE = PointPlan(8, "single", ages="start", length_s=20.0)
@@ -34,3 +37,36 @@ def test_a_pool_that_fills_at_once_is_in_the_timeline_and_counts():
 def test_the_highest_occupancy_of_a_run_is_in_the_window_that_saw_it():
     point, _ = run(always(0.004), profile=small_profile(policy="recycle(256)", blocks=400))
     assert max(window.occupancy for window in point.timeline) == point.occupancy_max
+
+
+def watched(phase="single", clock="real", share=0.5, progress=(0.0, 1.0), **changes):
+    lab = lab_on(always(0.004), clock=clock, progress=progress, **changes)
+    Watch(lab, lab.driver(1), phase, "1 session").close_window(share)
+    return lab.observer
+
+
+def test_time_left_is_said_where_the_pace_tells_it():
+    assert watched().snapshots[0].eta_s > 0
+    assert watched(progress=(0.4, 0.7)).snapshots[0].eta_s > 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clock": "virtual"},
+        {"phase": "confirm"},
+        {"phase": "ramp"},
+        {"share": 0.001},
+        {"share": 1.0},
+        {"share": None},
+    ],
+)
+def test_time_left_is_not_made_up(changes):
+    assert watched(**changes).snapshots[0].eta_s is None
+
+
+def test_a_first_frame_that_is_far_away_is_announced():
+    slow = small_profile(frame={"period": "1m", "sample_rate": 1000, "backlog_limit": 25})
+    assert watched(profile=slow).notices[0].startswith("waits for the first frame, due after 60 s, at ")
+    assert not watched(profile=slow, clock="virtual").notices
+    assert not watched().notices

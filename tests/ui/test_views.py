@@ -1,6 +1,8 @@
 """The views: what fits, what a stream can show, and that no stream ends a run."""
 
 import io
+import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,13 +10,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from metronome_cli.errors import UsageError
-from metronome_cli.report.words import chance, ms, percent, span
+from metronome_cli.report.words import chance, collapse_line, ms, percent, span
 from metronome_cli.run.observer import Observers, progress_only
-from metronome_cli.ui import make_observer
+from metronome_cli.ui import live, make_observer
 from metronome_cli.ui.dashboard import View, dashboard
 from metronome_cli.ui.glyphs import ASCII, UNICODE, bar, glyphs_for, printable
 from metronome_cli.ui.live import LiveView
-from metronome_cli.ui.plain import PlainLines
+from metronome_cli.ui.plain import PlainLines, window_line
 from tests.ui.demo import drive, snapshot_at
 
 
@@ -272,3 +274,27 @@ def test_control_codes_in_a_file_name_do_not_reach_the_terminal():
     view.notice("left out \x1b]0;title\x07.wav")
     view.close()
     assert "\x1b]0" not in stream.getvalue()
+
+
+def test_who_moves_is_not_said_where_nobody_tells():
+    blind = replace(snapshot_at(0.5), occupancy=None)
+    for shown in (window_line(blind), dashboard(View(snapshot=blind), 80, ASCII).plain):
+        assert "running" not in shown
+        assert "shed" in shown
+    assert "24 running" in window_line(snapshot_at(0.5))
+    assert collapse_line({"t_s": 4.8, "occupancy": 0.0, "running": 0}) == (
+        "collapse at 4.8 s: every session fell silent"
+    )
+
+
+def test_live_view_keeps_time_where_nothing_was_told_for_seconds(monkeypatch):
+    monkeypatch.setattr(live, "TICK_S", 0.01)
+    stream, now = io.StringIO(), [0.0]
+    view = LiveView(stream, width=80, now=lambda: now[0])
+    view.phase("single", "1 session")
+    now[0] = 45.0
+    drawn = time.monotonic() + 20
+    while "45 s" not in stream.getvalue() and time.monotonic() < drawn:
+        time.sleep(0.01)
+    view.close()
+    assert "45 s" in stream.getvalue()
