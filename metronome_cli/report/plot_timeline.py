@@ -58,14 +58,16 @@ def timeline(
         return None
     kept = thin(windows, WINDOWS)
     empties = any(window.empty_frames for window in windows)
+    pool = _has_pool(windows)
     collapse = point.collapse if point is not None else None
 
     def paint(axes: Sequence[Axes]) -> None:
         _latency_panel(axes[0], kept, deadline_ms)
         _sessions_panel(axes[1], kept)
-        _pool_panel(axes[2], kept)
+        if pool:
+            _pool_panel(axes[2], kept)
         if empties:
-            _empty_panel(axes[3], kept)
+            _empty_panel(axes[-1], kept)
         if collapse is not None:
             for panel in axes:
                 panel.axvline(collapse.t_s, color=STAND_IN["empty"], linestyle=":", linewidth=1.4)
@@ -73,7 +75,7 @@ def timeline(
             panel.axvspan(0, _warm_up_s(windows), color=STAND_IN["muted"], alpha=0.12, linewidth=0)
         time_axis(axes[-1], windows[-1].t_s)
 
-    heights = [0.7, 0.5, 0.4] + ([0.35] if empties else [])
+    heights = [0.7, 0.5, *([0.4] if pool else []), *([0.35] if empties else [])]
     return make_plot(title, _timeline_caption(windows, point), paint, heights, key)
 
 
@@ -105,6 +107,11 @@ def _warm_up_s(windows: Sequence[TimelinePoint]) -> float:
     return max((window.t_s for window in windows if window.warm_up), default=0.0)
 
 
+def _has_pool(windows: Sequence[TimelinePoint]) -> bool:
+    """Whether anybody told of a pool; a server that is not scraped tells neither of it nor of who moves."""
+    return any(window.occupancy is not None for window in windows)
+
+
 def _times(windows: Sequence[TimelinePoint]) -> list[float]:
     return [window.t_s for window in windows]
 
@@ -121,7 +128,9 @@ def _latency_panel(panel: Axes, windows: Sequence[TimelinePoint], deadline_ms: f
 
 def _sessions_panel(panel: Axes, windows: Sequence[TimelinePoint]) -> None:
     times = _times(windows)
-    panel.plot(times, [window.running for window in windows], color=STAND_IN["running"], label="running")
+    name = "running" if _has_pool(windows) else "seated"
+    seated = [window.running if name == "running" else window.sessions for window in windows]
+    panel.plot(times, seated, color=STAND_IN["running"], label=name)
     if any(window.waiting for window in windows):
         panel.plot(times, [window.waiting for window in windows], color=STAND_IN["waiting"], label="waiting")
     caps = [or_nan(window.cap) for window in windows]

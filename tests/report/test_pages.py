@@ -345,3 +345,13 @@ def test_an_arm_that_admitted_nobody_says_why():
     given_report = arms_report()
     given_report.arms[2].reason = "nobody is admitted: one session may need 182 blocks, and the pool has 96"
     assert "the pool has 96" in render_text(given_report, 80)
+
+
+def test_a_server_that_tells_of_no_pool_has_its_seated_sessions_drawn_and_no_empty_panel():
+    given_report = collapse_report()
+    told = plots(given_report)[0].wide
+    shown = given_report.capacity.points[0]
+    shown.timeline = [each.model_copy(update={"occupancy": None}) for each in shown.timeline]
+    blind = plots(given_report)[0].wide
+    assert ("KV pool" in told, ">running<" in told, ">seated<" in told) == (True, True, False)
+    assert ("KV pool" in blind, ">running<" in blind, ">seated<" in blind) == (False, False, True)
