@@ -11,7 +11,8 @@ together take their blocks together, and rho climbs in steps until their turns h
 whole step these even out. So mu is the slope of the secant between the means of the first and of the last
 `width` of the time (at t_a and t_b), and the width is that of a step, read off the trace: a pool that begins
 empty stands one step high until the second step, so a step is the time in which rho climbs by its own mean
-over that time, width = mean / mu. A pool that begins with more in it has no such step: `WIDEST` is the limit.
+over that time, width = mean / mu. It lies between `NARROWEST`, since sessions that come one by one bend the
+beginning, and `WIDEST`, for a pool that begins with more in it has no such step.
 
 With T = t_b - t_a, the instant t_b + h at which rho is 1 obeys
 
@@ -45,7 +46,7 @@ import numpy as np
 from metronome_cli.forecast.speech import Reals
 from metronome_cli.forecast.trace import Trace
 
-WIDEST = 1 / 3  # of the fitted time, averaged at either end
+NARROWEST, WIDEST = 0.15, 1 / 3  # of the fitted time, averaged at either end
 ROUNDS = 5  # of the width: it settles from below within 3 to 5
 WINDOWS = 10  # windows of the variance, by length
 FEWEST = 8  # samples
@@ -105,12 +106,14 @@ def extrapolate(trace: Trace) -> Extrapolation:
 
 def fit(trace: Trace, variance: float | None = None) -> Slope:
     """Secant slope and long-run variance (or the one given)."""
-    first, last, width = float(trace.t_s[0]), float(trace.t_s[-1]), 0.0
+    first, last, span_s = float(trace.t_s[0]), float(trace.t_s[-1]), trace.span_s
+    width = NARROWEST * span_s
     for _ in range(ROUNDS):
         low, high = _mean(trace, first, first + width), _mean(trace, last - width, last)
         t_a, t_b = first + width / 2, last - width / 2
         per_s = (high - low) / (t_b - t_a)
-        width = min(WIDEST * trace.span_s, low / per_s if per_s > 0 else math.inf)
+        step = low / per_s if per_s > 0 else math.inf
+        width = min(max(NARROWEST * span_s, step), WIDEST * span_s)
     return Slope(per_s, t_b, high, t_b - t_a, _variance(trace, 0) if variance is None else variance)
 
 

@@ -71,6 +71,18 @@ def test_steps_are_continued_along_their_middle(step_s: float, height: float, cu
     assert answer.t_sat_s == pytest.approx((1 / height - 0.5) * step_s, rel=0.05)
 
 
+@given(over=st.floats(0, 0.12), full_s=st.floats(30, 600))
+@settings(deadline=None)
+def test_sessions_may_come_one_by_one_at_the_beginning(over: float, full_s: float) -> None:
+    """`over`: of the fitted time, in which the rate rises from 0 to what it then stays at."""
+    times = np.linspace(0, 0.3 * full_s, 200)
+    rates = np.minimum(1, times / (over * times[-1] + 1e-9)) / full_s
+    levels = np.concatenate(([0], np.cumsum((rates[1:] + rates[:-1]) / 2 * np.diff(times))))
+    answer = extrapolate(Trace(times, levels))
+    truth = times[-1] + (1 - levels[-1]) * full_s
+    assert answer.t_sat_s == pytest.approx(truth, rel=0.025)
+
+
 @given(idle_s=st.integers(1, 300), level=st.floats(0, 0.2))
 @settings(deadline=None)
 def test_idle_time_before_the_first_rise_changes_nothing(idle_s: int, level: float) -> None:
