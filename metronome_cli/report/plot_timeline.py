@@ -89,9 +89,8 @@ def _timeline_caption(windows: Sequence[TimelinePoint], point: Point | None) -> 
     if warm_up_s:
         text += f" Shaded: the warm-up, {duration(round(warm_up_s, 2))}, whose frames are not counted."
     if point is not None and point.collapse is not None:
-        text += (
-            f" Dotted: the collapse at {duration(point.collapse.t_s)}; frames stay on time and carry nothing."
-        )
+        how = "carry nothing" if point.misses else "stay on time and carry nothing"
+        text += f" Dotted: the collapse at {duration(point.collapse.t_s)}; frames {how}."
     return text
 
 

@@ -43,14 +43,21 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def profile(folder: Path, *, blocks: int, policy: str = "unbounded", context: int = 16384) -> Path:
+def profile(
+    folder: Path,
+    *,
+    blocks: int,
+    policy: str = "unbounded",
+    context: int = 16384,
+    period_s: float = PERIOD_S,
+) -> Path:
     path = folder / "duplex.yaml"
     path.write_text(
         f"""
 name: duplex
 title: a small decoder, 12 tokens in and 4 out
 adapter: decoder
-frame: {{period: 80ms, sample_rate: 16000, backlog_limit: 500}}
+frame: {{period: {period_s}s, sample_rate: 16000, backlog_limit: 500}}
 tokens: {{into: 12, out: {{listening: 4, speaking: 4}}}}
 shape: {{layers: 2, heads: 4, kv_heads: 2, head_dim: 32, hidden: 64, mlp: 128, vocab: 512, dtype: float32,
   context: {context}}}
@@ -85,8 +92,8 @@ def measured(arguments: list[str]) -> tuple[dict[str, Any], int]:
 
 
 def test_the_collapse_comes_when_it_was_foretold_and_in_silence(model: Path, tmp_path: Path) -> None:
-    blocks = 800
-    report, code = measured(capacity(tmp_path, model, "60s", blocks=blocks))
+    blocks, period_s = 660, 0.16  # a slow machine keeps this beat
+    report, code = measured(capacity(tmp_path, model, "90s", blocks=blocks, period_s=period_s))
     point = report["capacity"]["points"][0]
     assert (code, report["verdict"], point["ended_by"], point["binding"]) == (
         3,
@@ -94,7 +101,7 @@ def test_the_collapse_comes_when_it_was_foretold_and_in_silence(model: Path, tmp
         "pool_exhausted",
         "memory",
     )
-    by_profile_s = blocks * BLOCK / (SESSIONS * PER_FRAME) * PERIOD_S  # 32 s
+    by_profile_s = blocks * BLOCK / (SESSIONS * PER_FRAME) * period_s  # 52.8 s
     full_s = point["pool_full_t_s"]
     assert full_s == pytest.approx(by_profile_s, rel=0.05)
 
@@ -105,7 +112,7 @@ def test_the_collapse_comes_when_it_was_foretold_and_in_silence(model: Path, tmp
     assert collapse["occupancy"] > 0.99
     assert (collapse["running"], collapse["waiting"]) == (0, 0)
     assert collapse["last_output_t_s"] == pytest.approx(full_s, abs=1.0)
-    assert point["empty_frames"] > SESSIONS * 10
+    assert point["empty_frames"] > SESSIONS * 5
     assert point["lost_beat"] == 0
     before = [window for window in point["timeline"] if window["t_s"] < full_s - 1]
     assert all(window["empty_frames"] == 0 for window in before)
