@@ -108,8 +108,7 @@ def test_rotation_depends_on_distance_alone_at_any_age() -> None:
 def test_a_projection_is_a_linear_layer(
     packed: bool, bias: bool, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not packed:
-        monkeypatch.setattr(linear, "_can_pack", lambda _: False)
+    monkeypatch.setattr(linear, "_packs", lambda _: packed)
     generator = torch.Generator().manual_seed(rows)
     weight, x = torch.randn(24, 16, generator=generator), torch.randn(rows, 16, generator=generator)
     other = torch.randn(rows, 24, generator=generator)
@@ -121,6 +120,23 @@ def test_a_projection_is_a_linear_layer(
     torch.testing.assert_close(projection.add(x, other), y + other)
     torch.testing.assert_close(projection.mul(x, other), y * other)
     assert torch.equal(other, kept)
+
+
+@pytest.mark.parametrize("packed_s", [0.5, 2.0])
+def test_a_shape_is_tried_once_and_laid_out_as_was_faster(
+    packed_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def seconds(product: object, matrices: list[torch.Tensor]) -> float:
+        tried.append(matrices[0].shape)
+        return packed_s if matrices[0].is_mkldnn else 1.0
+
+    monkeypatch.setattr(linear, "_seconds", seconds)
+    monkeypatch.setattr(linear, "_faster_packed", {})
+    made = [Projection(torch.zeros(24, 16)) for _ in range(3)]
+    assert [one._packed for one in made] == [packed_s < 1.0] * 3
+    assert len(tried) == 2 * len(linear.TRIAL_ROWS)
 
 
 def test_random_weights_are_seeded_and_keep_activations_near_one() -> None:
