@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-AUTO_BUDGET_S = 46.0  # for frames of 80 ms and shorter; in proportion for longer ones
+AUTO_BUDGET_S = 40.0  # for frames of 80 ms and shorter; in proportion for longer ones
 AUTO_PERIOD_S = 0.08
 
 

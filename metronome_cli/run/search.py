@@ -116,9 +116,9 @@ class Search(Scout):
             self.found.binding = "deadline"
 
     def _leap_to_a_failure(self, sessions: int) -> None:
-        """Out of time and nothing seen to fail yet: short looks further up, each a quarter more, until one does."""
+        """Out of time and nothing seen to fail yet: short looks further up, each half as many more, until one does."""
         while sessions < self.ceiling and not self.lab.stop():
-            sessions = min(self.ceiling, sessions + max(1, sessions // 4))
+            sessions = min(self.ceiling, sessions + max(1, sessions // 2))
             self._look(sessions)
             if self.found.first_failing is not None:
                 return
