@@ -4,9 +4,10 @@
 
 Each objective is searched on both clocks at once: the number of sessions doubles until neither clock holds it, then
 the gap of either is halved down to the search's step, 5 %. At each number both clocks take turns of 150 steps, so that
-an hour in which the machine is slow is slow for both, and the steps of a clock's turns are counted together: it holds
-the objective when no more of them are over the limit than the objective allows. With `--sessions`, latency at that one
-number too: medians over the turns, and their ratio.
+an hour in which the machine is slow is slow for both, and the steps of a clock's turns are counted together. A minute
+that was slow for one number of sessions must not decide, so the shares of steps over the limit are made to rise with
+the number (isotonic regression, weighted by steps); N* is the largest number at which no more of them are over it than
+the objective allows. With `--sessions`, latency at that one number too: medians over the turns, and their ratio.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from scipy.optimize import isotonic_regression
 
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.objectives import Objective
@@ -42,9 +45,9 @@ class Seen:
     steps: int = 0
     over: dict[float, int] = field(default_factory=dict)  # steps by the limit that they passed, ms
 
-    def holds(self, objective: Objective) -> bool:
-        """Whether as few steps are over the limit as the objective allows."""
-        return self.over[objective.limit] <= (tail_share(objective.metric) or 0.0) * self.steps
+    def share_over(self, objective: Objective) -> float:
+        """Of the steps, how many were over the objective's limit."""
+        return self.over[objective.limit] / self.steps
 
     def median_ms(self, quantile: str) -> float:
         """Median over the turns of a latency percentile."""
@@ -94,37 +97,44 @@ class Bench:
         for limit, over in zip(total.limits_ms, total.steps_over, strict=True):
             seen.over[limit] = seen.over.get(limit, 0) + over
 
-    def search(self, objective: Objective) -> tuple[dict[str, int], int]:
+    def search(self, objective: Objective) -> tuple[dict[ClockName, int], int]:
         """Each clock's largest number of sessions that held, and the step of the search."""
-        good, bad = dict.fromkeys(CLOCKS, 0), dict.fromkeys(CLOCKS, MOST + 1)
-        for sessions in self._numbers(good, bad):
+        met: list[int] = []
+        for sessions in self._numbers(objective, met):
             seen = self.at(sessions)
-            for clock in CLOCKS:
-                side, pick = (good, max) if seen[clock].holds(objective) else (bad, min)
-                side[clock] = pick(side[clock], sessions)
-            lines = "  ".join(_line(clock, seen[clock], objective) for clock in CLOCKS)
-            print(f"  {sessions:3}  {lines}", flush=True)
-        return good, _step(good)
+            met.append(sessions)
+            lines = "  ".join(f"{clock} {seen[clock].share_over(objective):6.2%}" for clock in CLOCKS)
+            print(f"  {sessions:3}  steps over {objective.limit:g} ms: {lines}", flush=True)
+        found = {clock: self._bracket(objective, clock, met)[0] for clock in CLOCKS}
+        return found, _step(max(found.values()))
 
-    @staticmethod
-    def _numbers(good: dict[ClockName, int], bad: dict[ClockName, int]) -> Iterator[int]:
+    def _numbers(self, objective: Objective, met: list[int]) -> Iterator[int]:
         sessions = 8
-        while max(bad.values()) > MOST and sessions <= MOST:
+        while sessions <= MOST and any(self._bracket(objective, clock, met)[1] is None for clock in CLOCKS):
             yield sessions
             sessions *= 2
         for clock in CLOCKS:
-            while bad[clock] - good[clock] > _step(good):
-                yield (good[clock] + bad[clock]) // 2
+            good, bad = self._bracket(objective, clock, met)
+            while bad is not None and bad - good > _step(good):
+                yield (good + bad) // 2
+                good, bad = self._bracket(objective, clock, met)
+
+    def _bracket(self, objective: Objective, clock: str, met: list[int]) -> tuple[int, int | None]:
+        """The largest number that holds and the next one that was met; of the shares that rise with the number."""
+        if not met:
+            return 0, None
+        numbers = sorted(met)
+        seen = [self._seen[n][clock] for n in numbers]
+        rising = isotonic_regression(
+            [one.share_over(objective) for one in seen], weights=[one.steps for one in seen]
+        ).x
+        allowed = tail_share(objective.metric) or 0.0
+        good = max((n for n, share in zip(numbers, rising, strict=True) if share <= allowed), default=0)
+        return good, next((n for n in numbers if n > good), None)
 
 
-def _step(good: dict[ClockName, int]) -> int:
-    return max(1, round(0.05 * max(good.values())))
-
-
-def _line(clock: str, seen: Seen, objective: Objective) -> str:
-    share = seen.over[objective.limit] / seen.steps
-    word = "holds" if seen.holds(objective) else "fails"
-    return f"{clock} {share:6.2%} of {seen.steps:,} steps over {objective.limit:g} ms, {word}"
+def _step(sessions: int) -> int:
+    return max(1, round(0.05 * sessions))
 
 
 def main() -> int:
