@@ -151,7 +151,7 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "budget",
             values.duration,
-            "How long to go on narrowing the answer; 46s, longer in proportion for frames over 80 ms.",
+            "How long to go on narrowing the answer; 40s, longer in proportion for frames over 80 ms.",
         ),
         Setting("soak", values.flag, "Live through the whole session length.", False),
         Setting(
