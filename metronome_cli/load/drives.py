@@ -59,6 +59,10 @@ class Drives(Protocol):
     def occupancy_max(self) -> float: ...
 
     @property
+    def lost_beat(self) -> int:
+        """Sessions that fell further behind than the profile allows."""
+
+    @property
     def stage_occupancy(self) -> Mapping[str, float]:
         """Of further stages' pools."""
 

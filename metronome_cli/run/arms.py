@@ -26,8 +26,8 @@ from metronome_cli.measure.judge import Evidence, Judgement, generator_late, is_
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.arms import Arm
 from metronome_cli.report.measured import Collapse
+from metronome_cli.run.counted import result_of, seen_collapse
 from metronome_cli.run.lab import Lab
-from metronome_cli.run.point import result_of, seen_collapse
 from metronome_cli.run.watch import Watch
 
 LOST: tuple[EndReason, ...] = ("context", "refused", "lost_beat", "engine", "preempted", "silenced")

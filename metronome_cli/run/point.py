@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from metronome_cli.engine.types import SlotRefused
 from metronome_cli.errors import DeviceMemoryError, EngineError
 from metronome_cli.load.arrivals import Arrival, at_once, spread_ages
-from metronome_cli.load.drives import Drives
 from metronome_cli.load.feeder import Feeder
 from metronome_cli.load.recording import Ages, RunHead
 from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.capacity import Binding, Ended, Point
-from metronome_cli.report.measured import Collapse, LatencyMs, ObjectiveResult
+from metronome_cli.report.measured import Collapse
 from metronome_cli.report.words import plural
 from metronome_cli.run.answer import sessions_text
+from metronome_cli.run.counted import counted, seen_collapse
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.watch import Watch
 
@@ -232,8 +232,8 @@ class PointRun:
             if verdict == "pass":
                 verdict, reason = "inconclusive", "interrupted"
         self.promising = verdict != "fail" and all(j.promising for j in judgements)
-        total = ledger.total
         return Point(
+            **counted(driver, self.watch, judgements),
             sessions=self.plan.sessions,
             verdict=verdict,
             reason=reason,
@@ -241,26 +241,12 @@ class PointRun:
             ended_by=ended_by,
             role=self.plan.role,
             policy=self.lab.profile.policy,
-            frames=total.frames,
-            steps=total.steps,
-            misses=total.misses,
-            missed_steps=total.missed_steps,
-            worst_streak=ledger.worst_streak,
-            lost_beat=driver.lost_beat,
-            empty_frames=total.empty_frames,
-            duration_s=driver.clock.now(),
-            latency_ms=latency_of(driver),
             occupancy_max=driver.occupancy_max,
-            pool_full_t_s=driver.pool_full_s,
-            stages_ms=total.stages_ms(),
+            stages_ms=ledger.total.stages_ms(),
             ended_sessions={str(k): n for k, n in driver.population.ended.items() if k != "finished"},
             preemptions=driver.preemptions,
             recomputed_tokens=driver.recomputed_tokens,
-            generator_late_ms_p99=ledger.lateness.percentile(0.99),
-            objectives=[result_of(j) for j in judgements],
             collapse=self.collapse,
-            timeline=self.watch.timeline,
-            windows_each=self.watch.windows.each,
         )
 
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[Ended, Binding]:
@@ -293,41 +279,3 @@ class PointRun:
         if self.collapse is not None:
             return f"{full}; every session fell silent"
         return f"{full}: {plural(driver.preemptions, 'preemption')}" if driver.preemptions else full
-
-
-def seen_collapse(driver: Drives) -> Collapse:
-    """A collapse as it stands now: since when the pool is full, and when the last answer came."""
-    pool, last = driver.population.target.pool(), driver.ledger.last_output_s
-    return Collapse(
-        t_s=driver.pool_full_s if driver.pool_full_s is not None else (last or 0.0),
-        occupancy=pool.occupancy,
-        running=pool.running,
-        waiting=pool.waiting,
-        last_output_t_s=last,
-        last_output_frame=None if last is None else int(last / driver.population.profile.frame.period_s),
-    )
-
-
-def latency_of(driver: Drives) -> LatencyMs:
-    """Frame latency percentiles of the whole ledger."""
-    histogram = driver.ledger.total.latency
-    return LatencyMs(
-        p50=histogram.percentile(0.5),
-        p90=histogram.percentile(0.9),
-        p99=histogram.percentile(0.99),
-        p999=histogram.percentile(0.999),
-        max=histogram.max_ms,
-    )
-
-
-def result_of(judgement: Judgement) -> ObjectiveResult:
-    """A judgement as the report has it."""
-    return ObjectiveResult(
-        objective=judgement.objective,
-        verdict=judgement.verdict,
-        measured=judgement.measured,
-        limit=judgement.limit,
-        unit=judgement.unit,
-        confidence=judgement.confidence,
-        reason=judgement.reason,
-    )

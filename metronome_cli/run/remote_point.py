@@ -18,7 +18,8 @@ from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.capacity import Binding, Ended, Point
 from metronome_cli.report.measured import Collapse
 from metronome_cli.report.wire import Wire
-from metronome_cli.run.point import WARM_UP_STEPS, WINDOW_S, PointPlan, latency_of, result_of
+from metronome_cli.run.counted import counted, seen_collapse
+from metronome_cli.run.point import WARM_UP_STEPS, WINDOW_S, PointPlan
 from metronome_cli.run.pool_forecast import forecast_of
 from metronome_cli.run.remote_lab import RemoteLab
 from metronome_cli.run.remote_wire import wire_of
@@ -129,17 +130,7 @@ class RemotePointRun:
         return self.driver.clock.now() / (plan.length_s or self.lab.session_length_s)
 
     def _fell_silent(self) -> None:
-        driver, pool = self.driver, self.driver.population.target.pool()
-        last = driver.ledger.last_output_s
-        full = driver.pool_full_s
-        self.collapse = Collapse(
-            t_s=full if full is not None else (last or 0.0),
-            occupancy=pool.occupancy,
-            running=pool.running,
-            waiting=pool.waiting,
-            last_output_t_s=last,
-            last_output_frame=None if last is None else int(last / self.lab.period_s),
-        )
+        self.collapse = seen_collapse(self.driver)
         self.lab.observer.event("collapse", self.collapse.model_dump())
 
     def _judgements(self) -> list[Judgement]:
@@ -155,14 +146,14 @@ class RemotePointRun:
     # -- the point ----------------------------------------------------------------------------------------------
 
     def _point(self) -> Point:
-        driver, ledger = self.driver, self.driver.ledger
+        driver = self.driver
         judgements = self._judgements()
         late = self._generator_late()
         ended_by, binding = self._classify(judgements, late)
         verdict, reason = self._verdict(judgements, late, ended_by)
         self.promising = verdict != "fail" and all(j.promising for j in judgements)
-        total = ledger.total
         return Point(
+            **counted(driver, self.watch, judgements),
             sessions=self.plan.sessions,
             verdict=verdict,
             reason=reason,
@@ -170,23 +161,9 @@ class RemotePointRun:
             ended_by="interrupted" if self.lab.stop() else ended_by,
             role=self.plan.role,
             policy="the server's own",
-            frames=total.frames,
-            steps=total.steps,
-            misses=total.misses,
-            missed_steps=total.missed_steps,
-            worst_streak=ledger.worst_streak,
-            lost_beat=driver.lost_beat,
-            empty_frames=total.empty_frames,
-            duration_s=driver.clock.now(),
-            latency_ms=latency_of(driver),
             occupancy_max=driver.occupancy_max if driver.population.target.seen else None,
-            pool_full_t_s=driver.pool_full_s,
             ended_sessions={str(k): n for k, n in driver.population.ended.items() if k not in NOT_LOST},
-            generator_late_ms_p99=ledger.lateness.percentile(0.99),
-            objectives=[result_of(j) for j in judgements],
             collapse=self.collapse,
-            timeline=self.watch.timeline,
-            windows_each=self.watch.windows.each,
             preemptions=driver.population.target.preemptions or 0,
             wire=self.wire(),
         )
