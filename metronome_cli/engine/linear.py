@@ -20,6 +20,7 @@ from torch import Tensor
 _PACKABLE = (torch.float32, torch.bfloat16)
 TRIAL_ROWS = (8, 32)  # sessions that a step serves at once
 TRIAL_BYTES = 16 << 20  # as much as a cache holds: a step comes round to a matrix after all others
+TRIAL_COPIES = 32  # of a small one
 TRIALS = 2
 
 
@@ -48,7 +49,7 @@ def _packs(weight: Tensor) -> bool:
 
 def _ratio_of_trials(weight: Tensor) -> float:
     """Seconds with packed matrices over seconds with plain ones, multiplied over the rows that are tried."""
-    copies = max(1, TRIAL_BYTES // weight.nbytes)
+    copies = min(TRIAL_COPIES, max(1, TRIAL_BYTES // weight.nbytes))
     packed = [_pack(weight) for _ in range(copies)]
     plain = [weight.t().contiguous() for _ in range(copies)]
     ratio = 1.0

@@ -14,6 +14,10 @@ To first order, with r the share of the pool that one session fills a second, rh
 t_sat = (1 - rho0) / (N r) (arXiv:2607.02640); the exact form adds block rounding (about half a block a
 session) and the spread of t_sat.
 
+Windows that are full go on changing by a block each, as they move over block borders: a pool that holds them on the
+mean may still be full in an unlucky frame. Those frames are taken as independent draws of the blocks that full windows
+touch (`Growth.settled`).
+
 Starts are staggered: session i starts at `over_s` i / N plus its phase in the period, (i golden) mod 1 of
 it. t_sat is the first instant at which a frame finds no block. What is left out: queueing of frames (a
 served frame takes its blocks when it is served, not when it is due).
@@ -31,6 +35,7 @@ from metronome_cli.forecast.growth import Growth, Law
 
 GOLDEN = 0.6180339887498949  # phases i x golden mod 1 spread evenly for any count
 _REACH = 12.0  # standard deviations on either side
+_CERTAIN = 1e-12
 
 
 def staggered_starts(sessions: int, period_s: float, over_s: float = 0.0) -> npt.NDArray[np.float64]:
@@ -71,7 +76,9 @@ class Fill:
         if self.free_blocks <= 0:
             return 0.0
         speed = self.sessions * self.rate
-        return self.free_blocks / self.total_blocks / speed if speed and not self.fits else math.inf
+        settled = self.growth.settled()
+        fits = self.fits if settled is None else self.sessions * settled.mean <= self.free_blocks
+        return self.free_blocks / self.total_blocks / speed if speed and not fits else math.inf
 
     @property
     def fits(self) -> bool:
@@ -81,9 +88,10 @@ class Fill:
 
     @property
     def settles_at(self) -> float | None:
-        """Occupancy once every window is full; above 1 when they do not fit; None without a bound."""
-        most = self.growth.blocks_at_most()
-        return None if most is None else (self.occupied + self.sessions * most) / max(1, self.total_blocks)
+        """Mean occupancy once every window is full; above 1 when they do not fit; None without a bound."""
+        settled, most = self.growth.settled(), self.growth.blocks_at_most()
+        each = most if settled is None else settled.mean
+        return None if each is None else (self.occupied + self.sessions * each) / max(1, self.total_blocks)
 
     def use(self, t_s: float) -> Law:
         """Law of the blocks that these sessions hold at that instant."""
@@ -92,8 +100,28 @@ class Fill:
         return _sum([(self.growth.law(int(k)), int(c)) for k, c in zip(kinds, counts, strict=True)])
 
     def by(self, t_s: float) -> float:
-        """P(the pool is full at or before that instant)."""
-        return 0.0 if self.fits else self.use(t_s).above(self.free_blocks)
+        """P(the pool is full at or before that instant).
+
+        What grows is judged at that instant. Full windows go up and down by a block each, so every frame since is a
+        draw of its own: those that follow each other are alike, and this errs towards an earlier end.
+        """
+        if self.fits:
+            return 0.0
+        filled = self.use(t_s).above(self.free_blocks)
+        settled = self.growth.settled()
+        if settled is None:
+            return filled
+        once = _sum([(settled, self.sessions)]).above(self.free_blocks)
+        if once >= 1 - _CERTAIN:
+            return max(filled, float(t_s >= self._full_s))
+        draws = max(0.0, t_s - self._full_s) / self.growth.period_s
+        return 1 - (1 - filled) * math.exp(draws * math.log1p(-once))
+
+    @property
+    def _full_s(self) -> float:
+        """When windows are full on the mean."""
+        policy, speed = self.growth.policy, self.growth.per_second
+        return (policy.sinks + policy.window) / speed + self.over_s if speed else math.inf
 
 
 def _sum(groups: list[tuple[Law, int]]) -> Law:

@@ -94,8 +94,35 @@ class Growth:
             forward=forward, frame=math.ceil(self.most_per_frame), block_tokens=self.block_tokens
         )
 
+    @property
+    def full_frames(self) -> int | None:
+        """Frames after which a window is surely full; None where there is none, or nothing is added."""
+        if self.policy.kind != "window" or not self.least_per_frame:
+            return None
+        return math.ceil((self.policy.sinks + self.policy.window) / self.least_per_frame)
+
+    def settled(self) -> Law | None:
+        """Blocks of a full window while a frame is served; None for other policies.
+
+        The frame's first query looks back W, and where in a block that position lies is as good as uniform: a window
+        touches one block more at some offsets than at others. Sinks fill blocks of their own.
+        """
+        if self.policy.kind != "window":
+            return None
+        size, share = self.block_tokens, self.process.share
+        sinks = math.ceil(self.policy.sinks / size)
+        offsets = np.arange(size)
+        blocks, weights = [], []
+        for positions, chance in ((self.listening, 1 - share), (self.speaking, share)):
+            last = offsets + self.policy.window + math.ceil(self.into + positions) - 1
+            blocks.append(sinks + 1.0 + last // size)
+            weights.append(np.full(size, chance / size))
+        return _collect(np.concatenate(blocks), np.concatenate(weights))
+
     def law(self, frames: int) -> Law:
-        """Blocks held after that many frames."""
+        """Blocks held after that many frames; of a window as many as it holds at the least once it is full."""
+        if self.full_frames is not None:
+            frames = min(frames, self.full_frames)
         known = self._laws.get(frames)
         if known is None:
             known = self._laws[frames] = self._law(frames)
@@ -120,7 +147,8 @@ class Growth:
 
     def _blocks(self, positions: Reals) -> Reals:
         blocks: Reals = np.ceil(positions / self.block_tokens - _EPS)
-        most = self.blocks_at_most()
+        settled = self.settled()
+        most = self.blocks_at_most() if settled is None else settled.low
         if most is None:
             return blocks
         return np.full_like(blocks, most) if self.policy.kind == "ring" else np.minimum(blocks, most)

@@ -161,7 +161,7 @@ def _forecast(report: Report) -> Iterator[list[str]]:
         sure = f" at {percent(given.confidence)} confidence" if given.confidence is not None else ""
         yield ["most sessions that hold", number(given.max_sessions) + sure]
     if given.safe_window is not None:
-        yield ["largest safe window", f"{number(given.safe_window)} tokens"]
+        yield ["widest window that always fits", f"{number(given.safe_window)} positions"]
     if given.implied is not None and given.implied.pool_bytes is not None:
         seen = f"{duration(given.implied.t_sat_s)} with {number(given.implied.sessions)} sessions"
         yield [f"pool implied by {seen}", format_size(given.implied.pool_bytes)]

@@ -93,8 +93,35 @@ def test_windows_that_fit_never_fill_the_pool_and_windows_that_do_not_fit_do() -
     growth = main_growth(profile(policy="window(256, 16)"), 16)
     most = window_blocks(256, 16, 39, 16)
     assert Fill("pool", growth, 10, 10 * most).by(1e6) == 0.0
-    assert Fill("pool", growth, 10, 10 * most - 1).by(1e6) == pytest.approx(1.0)
-    assert Fill("pool", growth, 10, 10 * most).settles_at == 1.0
+    settled = growth.settled()
+    assert settled is not None
+    assert settled.low < settled.mean < most == settled.low + len(settled.weights) - 1
+    assert Fill("pool", growth, 10, 10 * settled.low - 1).by(1e6) == pytest.approx(1.0)
+    assert Fill("pool", growth, 10, 10 * most).settles_at == pytest.approx(settled.mean / most)
+
+
+def test_full_windows_touch_a_block_more_at_some_offsets_than_at_others() -> None:
+    growth = main_growth(profile(policy="window(64, 16)"), 16)
+    settled, share = growth.settled(), growth.process.share
+    assert settled is not None
+    seen: dict[int, float] = {}
+    for positions, chance in ((growth.listening, 1 - share), (growth.speaking, share)):
+        frame = math.ceil(growth.into + positions)
+        for start in range(1000, 1016):
+            held = 1 + len({p // 16 for p in range(start - 64, start + frame)})
+            seen[held] = seen.get(held, 0.0) + chance / 16
+    for blocks, chance in seen.items():
+        assert settled.weights[blocks - settled.low] == pytest.approx(chance)
+
+
+def test_windows_that_fit_on_the_mean_are_full_in_an_unlucky_frame_sooner_or_later() -> None:
+    growth = main_growth(profile(policy="window(256, 16)"), 16)
+    settled = growth.settled()
+    assert settled is not None
+    fill = Fill("pool", growth, 10, 10 * settled.low + len(settled.weights) * 10 - 12)
+    chances = [fill.by(t) for t in (1.0, 60.0, 600.0, 6e4, 6e6)]
+    assert chances == sorted(chances)
+    assert 0.0 <= chances[0] < chances[2] <= chances[-1] <= 1.0
 
 
 @given(
