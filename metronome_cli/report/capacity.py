@@ -100,7 +100,7 @@ class Capacity(Part):
     binding_stage: str | None = None
     """Slowest stage of the step, where the deadline binds."""
     memory_limit_sessions: Natural | None = None
-    """Sessions whose caches fit the pool at the session length, by arithmetic; null: not known."""
+    """No search goes beyond it: sessions whose caches may fit the pool at the session length; null: not known."""
     gains: dict[str, float] = Field(default_factory=dict)
     """Every gain of the controller."""
     ramp: list[TimelinePoint] = Field(default_factory=list)
