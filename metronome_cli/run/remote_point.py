@@ -25,6 +25,7 @@ from metronome_cli.run.remote_lab import RemoteLab
 from metronome_cli.run.remote_wire import wire_of
 from metronome_cli.run.watch import Watch
 
+BUSY_SHARE = 0.5  # of a core: a process that uses less was kept from running
 DEAF_SHARE = 0.25  # of the silence that ends a session or a point
 _BROKEN: tuple[EndReason, ...] = ("closed", "error", "garbage", "flood", "stalled", "unreachable")
 
@@ -174,7 +175,8 @@ class RemotePointRun:
         share = self.driver.wire.cpu_share
         if late is None or share is None:
             return late
-        return f"{late}, its busiest process using {share:.0%} of a core; --workers spreads callers over more"
+        helps = "--workers spreads callers over more" if share > BUSY_SHARE else "other work has the machine"
+        return f"{late}, its busiest process using {share:.0%} of a core; {helps}"
 
     def _deaf(self) -> bool:
         """Whether the generator was late enough to have made a silence by not listening."""

@@ -7,12 +7,14 @@ import pickle
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from metronome_cli.load.processes import start_workers
 from metronome_cli.report.generator import generator_of
+from metronome_cli.run import remote_point
 from metronome_cli.run.point import PointPlan
 from metronome_cli.run.remote_point import RemotePointRun
 from metronome_cli.targets.endpoint import Limits, endpoint
@@ -131,3 +133,12 @@ def test_a_worker_can_be_told_of_any_endpoint(protocol):
         found.traits,
     )
     assert told.codec().opening() == found.codec().opening()
+
+
+@pytest.mark.parametrize(
+    ("share", "helps"), [(0.07, "other work has the machine"), (0.9, "--workers spreads callers over more")]
+)
+def test_a_late_generator_says_what_helps(monkeypatch, share, helps):
+    monkeypatch.setattr(remote_point, "generator_late", lambda ledger: "late")
+    run = SimpleNamespace(driver=SimpleNamespace(ledger=None, wire=SimpleNamespace(cpu_share=share)))
+    assert remote_point.RemotePointRun._generator_late(run).endswith(helps)
