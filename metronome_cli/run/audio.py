@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from metronome_cli.config.frame import Frame
 from metronome_cli.report.audio import AudioFile, AudioRefusal, AudioReport
-from metronome_cli.report.words import plural
 from metronome_cli.run.observer import Observer
 
 if TYPE_CHECKING:
@@ -27,10 +26,8 @@ def open_audio(
     library = load_library(tuple(paths) or sample_paths(), frame.sample_rate)
     audio = audio_report(library)
     observer.event("audio", audio.model_dump(mode="json"))
-    if audio.files_refused:
-        observer.notice(
-            f"{plural(len(audio.files_refused), 'recording')} refused; the report says which and why"
-        )
+    for refused in audio.files_refused:
+        observer.notice(f"left out {refused.file}: {refused.reason}")
     for used in audio.files_used:
         for note in used.notes:
             observer.notice(f"{used.file}: {note}")
