@@ -16,20 +16,20 @@ from typing import Any, TypeVar
 
 from metronome_cli import __version__
 from metronome_cli.control.aimd import AimdGains
-from metronome_cli.errors import EngineError, Status, Verdict, exit_code_for
+from metronome_cli.errors import EngineError, Status, exit_code_for
 from metronome_cli.load.population import StreamSource
 from metronome_cli.measure.pulse import Pulse
 from metronome_cli.report.arms import Arm, Trials
 from metronome_cli.report.audio import AudioReport
-from metronome_cli.report.capacity import Capacity, Point
+from metronome_cli.report.capacity import Point
 from metronome_cli.report.environment import environment
 from metronome_cli.report.generator import generator_of
-from metronome_cli.report.measured import ObjectiveResult
 from metronome_cli.report.model import Report
 from metronome_cli.run.answer import answer
 from metronome_cli.run.arms import ADMISSION_GAINS, GUARDED, Offer, default_arms, run_arms
 from metronome_cli.run.audio import open_audio
 from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
+from metronome_cli.run.findings import Findings
 from metronome_cli.run.in_process import load_model
 from metronome_cli.run.kept_load import KeptLoad
 from metronome_cli.run.lab import Lab, TargetFactory, steps_to_confirm
@@ -37,7 +37,6 @@ from metronome_cli.run.machine_load import LoadWatch
 from metronome_cli.run.observer import Observer, Observers
 from metronome_cli.run.point import PointPlan, PointRun, all_old
 from metronome_cli.run.replay import Replay, recorded_offer
-from metronome_cli.run.scout import Found
 from metronome_cli.run.search import Search
 from metronome_cli.run.stop import Stop
 from metronome_cli.run.trials import predicted_collapse, run_trials
@@ -88,7 +87,6 @@ class CapacityRun:
         self._build = build
         self._began_s = time.perf_counter()
         self._started_at = datetime.now(UTC)
-        self._judged_by = plan.judged_by()
 
     def run(self) -> Report:
         plan = self.plan
@@ -165,7 +163,7 @@ class CapacityRun:
             profile=plan.profile,
             make_target=make_target,
             streams=streams,
-            objectives=self._judged_by,
+            objectives=plan.judged_by(),
             clock=plan.clock,
             batching=plan.batching,
             session_length_s=plan.length_s,
@@ -205,14 +203,12 @@ class CapacityRun:
 
     def report(self) -> Report:
         """Everything known now, as a report."""
-        plan, status = self.plan, self._status()
-        verdict = self._verdict()
-        decisive = self._decisive()
+        plan, found = self.plan, self._findings()
         report = Report(
             command="capacity",
-            status=status,
-            verdict=verdict,
-            exit_code=exit_code_for(status, verdict, signum=self.stop.signum),
+            status=found.status,
+            verdict=found.verdict,
+            exit_code=exit_code_for(found.status, found.verdict, signum=self.stop.signum),
             clock=plan.clock,
             started_at=self._started_at,
             duration_s=time.perf_counter() - self._began_s,
@@ -223,8 +219,8 @@ class CapacityRun:
             environment={**environment(), "busy_cores": self._busy_cores()},
             weights=self.weights,
             settings=dict(plan.settings),
-            objectives=self._objectives(decisive),
-            capacity=self._capacity() if self._judges else None,
+            objectives=found.objectives,
+            capacity=found.capacity,
             arms=self.arms,
             trials=self.trials,
             generator=generator_of(self.points),
@@ -232,8 +228,13 @@ class CapacityRun:
             engine=dict(self.engine),
             error=self.error,
         )
-        report.answer = answer(report, decisive)
+        report.answer = answer(report, found.decisive)
         return report
+
+    def _findings(self) -> Findings:
+        return Findings(
+            self.plan, self._status(), self.points, self.arms, self.trials, self.search, self.replay
+        )
 
     def _busy_cores(self) -> float | None:
         """What others kept busy meanwhile; None where a server or an engine of its own is among the others."""
@@ -243,107 +244,3 @@ class CapacityRun:
         if self.error is not None:
             return "failed"
         return "interrupted" if self.stop() else "complete"
-
-    def _found(self) -> Found:
-        if self.search is not None:
-            return self.search.found
-        if self.replay is not None:
-            return self.replay.found
-        found = Found()
-        if self.points:
-            point = self.points[-1]
-            found.binding = point.binding
-            found.safe = point.sessions if point.verdict == "pass" else None
-            found.first_failing = point.sessions if point.verdict == "fail" else None
-        return found
-
-    @property
-    def _judges(self) -> bool:
-        """Whether this run looks for a capacity; comparisons and trials count instead."""
-        return not (self.plan.compare or self.plan.guard or self.plan.trials)
-
-    def _verdict(self) -> Verdict | None:
-        found = self._found()
-        if not self._judges:
-            return self._verdict_of_arms()
-        if not self.points:
-            return "inconclusive" if self.search is not None or self.stop() or self.error else None
-        if self.replay is not None:
-            return "inconclusive" if self.error or self.stop() else self.replay.verdict
-        if self.plan.sessions is not None:
-            return self.points[-1].verdict
-        if found.safe is not None and found.undecided is None:
-            return "inconclusive" if self.error else "pass"
-        if found.safe is None and found.first_failing == 1:
-            return "fail"
-        return "inconclusive"
-
-    def _verdict_of_arms(self) -> Verdict | None:
-        """The guarded arm alone must lose nobody and hold the objectives; comparisons and trials state counts."""
-        if self.stop() or self.error or not (self.arms or self.trials):
-            return "inconclusive"
-        if self.plan.compare or self.trials:
-            return None
-        arm = self.arms[0]
-        if arm.collapsed or (arm.lost_sessions and not arm.generator_late):
-            return "fail"
-        verdicts = {result.verdict for result in arm.objectives}
-        return "fail" if "fail" in verdicts else "pass" if verdicts == {"pass"} else "inconclusive"
-
-    def _decisive(self) -> Point | None:
-        """The point that the answer rests on: the confirmation at N*, or the last one judged."""
-        safe = self._found().safe
-        confirmed = [
-            p
-            for p in self.points
-            if p.sessions == safe and p.verdict == "pass" and p.role not in ("screen", "memory")
-        ]
-        if confirmed:
-            return confirmed[0]
-        refuted = [
-            p for p in self.points if p.sessions == self._found().first_failing and p.verdict == "fail"
-        ]
-        if self.replay is not None and refuted:
-            return refuted[0]
-        measured = [point for point in self.points if point.steps] or self.points
-        return measured[-1] if measured else None
-
-    def _objectives(self, decisive: Point | None) -> list[ObjectiveResult]:
-        if decisive is not None:
-            return list(decisive.objectives)
-        return [
-            ObjectiveResult(
-                objective=str(o), verdict="inconclusive", limit=o.limit, unit=o.unit, reason="not measured"
-            )
-            for o in self._judged_by
-        ]
-
-    def _capacity(self) -> Capacity:
-        found, search = self._found(), self.search
-        return Capacity(
-            safe_sessions=found.safe,
-            first_failing=found.first_failing,
-            binding=found.binding,
-            session_length_s=self.plan.length_s,
-            method=self._method,
-            step=found.step,
-            binding_stage=self._slowest_stage(found),
-            memory_limit_sessions=search.memory_limit if search and search.memory_known else None,
-            gains=search.gains.as_dict() if search else {},
-            ramp=search.ramp_timeline if search else [],
-            points=self.points,
-        )
-
-    @property
-    def _method(self) -> str:
-        if self.replay is not None:
-            return self.replay.method
-        return "single" if self.plan.sessions is not None else self.plan.method
-
-    def _slowest_stage(self, found: Found) -> str | None:
-        """The stage that takes most of the step where the deadline binds."""
-        failing = [p for p in self.points if p.sessions == found.first_failing and p.stages_ms]
-        if found.binding != "deadline" or not failing:
-            return None
-        stages = failing[-1].stages_ms
-        return max(stages, key=lambda stage: stages[stage])

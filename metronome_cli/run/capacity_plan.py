@@ -61,6 +61,11 @@ class CapacityPlan:
         return given
 
     @property
+    def judges(self) -> bool:
+        """Whether this looks for a capacity; comparisons and trials state counts instead."""
+        return not (self.compare or self.guard or self.trials)
+
+    @property
     def length_s(self) -> float:
         return self.session_length_s or self.profile.session_length
 

@@ -7,7 +7,7 @@ one ages.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from metronome_cli.control.aimd import Aimd, AimdGains
 from metronome_cli.engine.types import SlotRefused
@@ -41,6 +41,15 @@ class Found:
     binding: Binding = "none"
     step: int = 1
     undecided: str | None = None  # why there is no answer
+
+    @classmethod
+    def of(cls, point: Point) -> Self:
+        """What one judged point says by itself."""
+        return cls(
+            safe=point.sessions if point.verdict == "pass" else None,
+            first_failing=point.sessions if point.verdict == "fail" else None,
+            binding=point.binding,
+        )
 
 
 class Scout:

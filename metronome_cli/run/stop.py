@@ -11,21 +11,32 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 from metronome_cli.errors import ExitCode
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-ACKNOWLEDGED = b"\nstopping in good order; once more leaves at once\n"
+ACKNOWLEDGED = "stopping in good order; once more leaves at once"
+Tell = Callable[[str], object]
+
+
+def _on_stderr(line: str) -> None:
+    with suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), f"\n{line}\n".encode())
 
 
 class Stop:
-    """A request to stop, looked at between steps."""
+    """A request to stop, looked at between steps.
 
-    def __init__(self) -> None:
+    `tell` acknowledges the first signal, from a thread of its own: whoever draws on the terminal has to know of the
+    line. Without it the line goes to stderr.
+    """
+
+    def __init__(self, tell: Tell = _on_stderr) -> None:
         self.signum: int | None = None
+        self._acknowledge = tell
 
     def __call__(self) -> bool:
         return self.signum is not None
@@ -48,7 +59,7 @@ class Stop:
 
         before = {signum: signal.signal(signum, handle) for signum in SIGNALS}
         try:
-            with _watched():
+            with _watched(self._acknowledge):
                 yield self
         finally:
             for signum, handler in before.items():
@@ -56,12 +67,12 @@ class Stop:
 
 
 @contextmanager
-def _watched() -> Iterator[None]:
+def _watched(tell: Tell) -> Iterator[None]:
     """A thread reads each signal as it comes, while this is open."""
     coming, told = os.pipe()
     os.set_blocking(told, False)
     before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_watch, args=(coming,), name="signals", daemon=True)
+    thread = threading.Thread(target=_watch, args=(coming, tell), name="signals", daemon=True)
     thread.start()
     try:
         yield
@@ -72,7 +83,7 @@ def _watched() -> Iterator[None]:
         os.close(coming)
 
 
-def _watch(coming: int) -> None:
+def _watch(coming: int, tell: Tell) -> None:
     asked = False
     while number := os.read(coming, 1):
         if number[0] not in SIGNALS:
@@ -80,8 +91,7 @@ def _watch(coming: int) -> None:
         if asked:
             _leave(number[0])
         asked = True
-        with suppress(OSError, ValueError):
-            os.write(sys.stderr.fileno(), ACKNOWLEDGED)
+        tell(ACKNOWLEDGED)
 
 
 def _leave(signum: int) -> None:
