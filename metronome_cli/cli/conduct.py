@@ -32,16 +32,13 @@ def settle(given: Mapping[str, object], from_model: Callable[[str], Profile] | N
 def conduct(settings: Settings, run: Run) -> NoReturn:
     """A measuring run, with all who watch it."""
     os.environ.setdefault("TQDM_DISABLE", "1")  # a library's own bar would be drawn into the view
-    from metronome_cli.run.observer import Observers
-
-    finish(settings, Observers(*_watchers(settings)), run)
-
-
-def _watchers(settings: Settings) -> Iterator[Observer]:
     from metronome_cli.ui import make_observer
 
     view = make_observer(settings["ui"])
-    yield view
+    finish(settings, view, run, *_files_and_servers(settings, view))
+
+
+def _files_and_servers(settings: Settings, view: Observer) -> Iterator[Observer]:
     if settings["output"] is not None:
         from metronome_cli.report.events import EventsFile
 
@@ -54,11 +51,14 @@ def _watchers(settings: Settings) -> Iterator[Observer]:
         yield server
 
 
-def finish(settings: Settings, observer: Observer, run: Run) -> NoReturn:
+def finish(settings: Settings, view: Observer, run: Run, *watchers: Observer) -> NoReturn:
     """Run it until it is done or stopped, show and keep its report, and leave with the report's exit code."""
+    from metronome_cli.run.observer import Observers
     from metronome_cli.run.stop import Stop
 
-    with Stop().on_signals() as stop:
+    observer = Observers(view, *watchers)
+    nothing_drawn = isinstance(view, Observers)
+    with (Stop() if nothing_drawn else Stop(view.notice)).on_signals() as stop:
         try:
             report = run(observer, stop)
         finally:

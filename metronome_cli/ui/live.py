@@ -29,6 +29,7 @@ TICK_S = 1.0
 QUIET_S = (
     3.0  # without news while something is measured: frames are so far apart that a drawing is in nobody's way
 )
+ROOM_FOR_ECHO = 2  # a terminal echoes Ctrl-C as ^C behind the last line, which must not wrap for it
 IDLE_PHASES = ("audio", "load")  # nothing is timed in these, so the ticker disturbs nothing
 
 
@@ -105,7 +106,8 @@ class LiveView:
     def _draw(self) -> Text:
         self._view.elapsed_s = self._now() - self._began_s
         size = self._console.size
-        return dashboard(self._view, size.width - 1, self._glyphs, max(1, size.height - 1))
+        width = size.width - ROOM_FOR_ECHO
+        return dashboard(self._view, width, self._glyphs, max(1, size.height - 1))
 
     def _refresh(self, *, force: bool = False) -> None:
         now = self._now()

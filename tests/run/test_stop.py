@@ -40,7 +40,7 @@ def test_the_second_leaves_although_no_handler_can_run(first: int, second: int, 
         assert process.stdout.readline() == "ready\n"
         process.send_signal(first)
         said = process.stderr.readline() + process.stderr.readline()
-        assert said == ACKNOWLEDGED.decode()
+        assert said == f"\n{ACKNOWLEDGED}\n"
         process.send_signal(second)
         assert process.wait(30) == code
 
@@ -53,6 +53,14 @@ def test_one_signal_asks_and_what_was_there_comes_back() -> None:
         assert stop.signum == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_whoever_draws_is_told_of_the_line(capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+    with Stop(told.append).on_signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert told == [ACKNOWLEDGED]
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
