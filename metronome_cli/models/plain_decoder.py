@@ -25,7 +25,7 @@ from metronome_cli.models.options import Options
 from metronome_cli.models.registry import Loaded
 from metronome_cli.models.sampling import Sampler
 from metronome_cli.models.sound_tokens import sound_tokens
-from metronome_cli.models.talk import Counted, Spoken, Vocabulary, prefill, talk
+from metronome_cli.models.talk import Counted, Spoken, Unfed, Vocabulary, prefill, talk
 
 _OPTIONS: Mapping[str, float | str] = {"temperature": 0.0, "family": "llama"}
 _POOL = "2GiB"  # where the caller says nothing
@@ -42,7 +42,7 @@ class PlainDecoder:
         self._into = into
         self._sampler = sampler
         self._source = source
-        self._unfed: dict[int, int] = {}
+        self._unfed = Unfed()
         self._open: set[int] = set()
 
     @classmethod
@@ -57,7 +57,7 @@ class PlainDecoder:
 
     def positions(self, slot: int, tokens_out: int) -> int:
         """See `InteractionModel.positions`. The last token of a frame waits for the next one."""
-        return (slot in self._unfed) + self._into + max(0, tokens_out - 1)
+        return self._unfed.positions(slot, self._into, tokens_out)
 
     def open(self, slot: int) -> None:
         """Raises ValueError for a slot that is open."""
@@ -69,7 +69,7 @@ class PlainDecoder:
     def close(self, slot: int) -> None:
         """Forget this slot."""
         self._open.remove(slot)
-        self._unfed.pop(slot, None)
+        self._unfed.drop(slot)
         self._sampler.close(slot)
 
     @torch.inference_mode()
@@ -85,14 +85,13 @@ class PlainDecoder:
         with timer("encode"):
             heard = [sound_tokens(samples, self._into, len(self._words.embedding)) for samples in audio]
         with timer("prefill"):
-            rows = [self._words.embed(self._unsaid(s) + ids) for s, ids in zip(slots, heard, strict=True)]
+            unfed = self._unfed.take(slots, self._words)
+            rows = [torch.cat((row, self._words.embed(ids))) for row, ids in zip(unfed, heard, strict=True)]
             hidden = prefill(stack, slots, rows)
         speakers = [Counted(wanted) for wanted in tokens_out]
         with timer("decode"):
             talk(stack, slots, hidden, speakers, words=self._words, pick=self._sampler.pick)
-        for slot, speaker in zip(slots, speakers, strict=True):
-            if speaker.tokens:
-                self._unfed[slot] = speaker.tokens[-1]
+        self._unfed.keep(slots, speakers)
         return [Spoken(speaker.tokens) for speaker in speakers]
 
     def describe(self) -> Mapping[str, Any]:
@@ -104,9 +103,6 @@ class PlainDecoder:
             "state_bytes": 8,
             "audio": "loudness and zero crossings of each slice, hashed to a token",
         }
-
-    def _unsaid(self, slot: int) -> list[int]:
-        return [self._unfed.pop(slot)] if slot in self._unfed else []
 
 
 def profile_for(model: str) -> Profile:

@@ -40,7 +40,7 @@ from metronome_cli.models.qwen_omni_weights import OmniWeights, TalkerWeights, l
 from metronome_cli.models.registry import Loaded
 from metronome_cli.models.sampling import Sampler
 from metronome_cli.models.short_decoder import ShortDecoder
-from metronome_cli.models.talk import Counted, Spoken, Vocabulary, prefill, talk
+from metronome_cli.models.talk import Counted, Spoken, Unfed, Vocabulary, prefill, talk
 from metronome_cli.models.talker import Heard, Talker, Voice
 from metronome_cli.models.turn_stack import talker_stage, turn_stack
 from metronome_cli.models.whisper_mel import HOP, RATE, MelStream, StreamingMel
@@ -90,7 +90,7 @@ class QwenOmni:
         self._talker = talker
         self._mel = StreamingMel(weights.shape.tower.mels, weights.decoder.device)
         self._heard: dict[int, MelStream] = {}
-        self._unfed: dict[int, int] = {}
+        self._unfed = Unfed()
         markers = _within(_MARKERS[weights.shape.family], weights.words)
         self._markers = weights.words.embed(markers)
 
@@ -106,7 +106,7 @@ class QwenOmni:
         """See `InteractionModel.positions`."""
         if self._talker is not None:
             return self._plan.into + tokens_out
-        return (slot in self._unfed) + self._plan.into + max(0, tokens_out - 1)
+        return self._unfed.positions(slot, self._plan.into, tokens_out)
 
     def open(self, slot: int) -> None:
         """Nothing heard, nothing said. Raises ValueError for a slot that is open."""
@@ -120,7 +120,7 @@ class QwenOmni:
     def close(self, slot: int) -> None:
         """Forget this slot."""
         del self._heard[slot]
-        self._unfed.pop(slot, None)
+        self._unfed.drop(slot)
         self._sampler.close(slot)
         if self._talker is not None:
             self._talker.close(slot)
@@ -146,10 +146,8 @@ class QwenOmni:
         if self._talker is not None:
             with timer("talker"):
                 silent = self._speak(self._talker, slots, before, speakers)
-        elif any(speaker.tokens for speaker in speakers):
-            self._unfed.update(
-                (s, said.tokens[-1]) for s, said in zip(slots, speakers, strict=True) if said.tokens
-            )
+        else:
+            self._unfed.keep(slots, speakers)
         return [
             Spoken(() if slot in silent else said.tokens) for slot, said in zip(slots, speakers, strict=True)
         ]
@@ -181,10 +179,9 @@ class QwenOmni:
     def _rows(self, slots: Sequence[int], embeds: Tensor) -> list[Tensor]:
         """Each slot's unfed token, then its chunk between the markers: [n, hidden] each."""
         rows = []
-        for slot, chunk in zip(slots, embeds, strict=True):
-            parts = [self._weights.words.embed([self._unfed.pop(slot)])] if slot in self._unfed else []
-            parts += [self._markers[:1], chunk, self._markers[1:]] if self._plan.markers else [chunk]
-            rows.append(torch.cat(parts))
+        for unfed, chunk in zip(self._unfed.take(slots, self._weights.words), embeds, strict=True):
+            marked = (self._markers[:1], chunk, self._markers[1:]) if self._plan.markers else (chunk,)
+            rows.append(torch.cat((unfed, *marked)))
         return rows
 
     def _speak(

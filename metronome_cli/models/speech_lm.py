@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +28,14 @@ from metronome_cli.errors import UsageError
 from metronome_cli.models.base import Stack, StageTimer
 from metronome_cli.models.encoder import AudioEncoder, EncoderShape
 from metronome_cli.models.features import HOPS_PER_S
+from metronome_cli.models.options import Options
 from metronome_cli.models.registry import Loaded
 from metronome_cli.models.sampling import Sampler
 from metronome_cli.models.slot_rows import SlotRows
 from metronome_cli.models.source import RandomSource
+from metronome_cli.models.talk import Counted, Spoken, Unfed, Vocabulary, prefill, talk
 
-_OPTIONS: dict[str, float] = {"encoder_width": 256, "encoder_blocks": 2, "temperature": 0.0}
-
-
-@dataclass(frozen=True, slots=True)
-class SpokenTokens:
-    """One slot's frame: implements `models.base.ModelOutput`. No audio: this model's output is text."""
-
-    tokens: Sequence[int]
-    audio: Audio | None = None
+_OPTIONS: Mapping[str, float] = {"encoder_width": 256, "encoder_blocks": 2, "temperature": 0.0}
 
 
 class SpeechLm:
@@ -60,10 +52,12 @@ class SpeechLm:
         self._into = into
         self._weights = weights
         self._sampler = sampler
-        self.embedding = weights.tensor("tokens.embedding", vocab, hidden, fan_in=1)
-        self._head = Projection(weights.tensor("tokens.head", vocab, hidden))
+        self.words = Vocabulary(
+            weights.tensor("tokens.embedding", vocab, hidden, fan_in=1),
+            Projection(weights.tensor("tokens.head", vocab, hidden)),
+        )
         self._heard = SlotRows(encoder.state_width, weights.device)
-        self._unfed: dict[int, int] = {}  # slot -> its last token, where one was decoded
+        self._unfed = Unfed()
 
     @classmethod
     def from_profile(cls, profile: Profile, device: torch.device | str, seed: int) -> SpeechLm:
@@ -74,23 +68,23 @@ class SpeechLm:
         shape = EncoderShape(
             hidden=profile.shape.hidden,
             stride=_features_per_frame(profile) // into,
-            width=int(options["encoder_width"]),
-            blocks=int(options["encoder_blocks"]),
+            width=options.number("encoder_width"),
+            blocks=options.number("encoder_blocks"),
         )
         encoder = AudioEncoder(profile.frame.sample_rate, shape, weights)
-        return cls(encoder, into, profile.shape.vocab, weights, Sampler(options["temperature"], seed))
+        return cls(encoder, into, profile.shape.vocab, weights, Sampler(options.real("temperature"), seed))
 
     def fresh(self) -> SpeechLm:
         """The same weights with nobody seated."""
         other = copy.copy(self)
         other._heard = SlotRows(self._encoder.state_width, self._weights.device)
         other._sampler = self._sampler.fresh()
-        other._unfed = {}
+        other._unfed = Unfed()
         return other
 
     def positions(self, slot: int, tokens_out: int) -> int:
         """See `InteractionModel.positions`. The last token of the frame waits for the next one."""
-        return (slot in self._unfed) + self._into + max(0, tokens_out - 1)
+        return self._unfed.positions(slot, self._into, tokens_out)
 
     def open(self, slot: int) -> None:
         """Fresh state: nothing heard, nothing said. Raises ValueError for a slot that is open."""
@@ -101,7 +95,7 @@ class SpeechLm:
         """Forget this slot."""
         self._heard.close(slot)
         self._sampler.close(slot)
-        self._unfed.pop(slot, None)
+        self._unfed.drop(slot)
 
     @torch.inference_mode()
     def frame(
@@ -111,16 +105,19 @@ class SpeechLm:
         audio: Sequence[Audio],
         tokens_out: Sequence[int],
         timer: StageTimer,
-    ) -> Sequence[SpokenTokens]:
+    ) -> Sequence[Spoken]:
         """One frame of each slot; audio[i]: [samples of a frame]."""
         with timer("encode"):
             heard = self.encode(slots, audio)
         with timer("prefill"):
-            hidden = self._prefill(stack, slots, heard.to(stack.dtype))
+            unfed = self._unfed.take(slots, self.words)
+            rows = [torch.cat(parts) for parts in zip(unfed, heard, strict=True)]
+            hidden = prefill(stack, slots, rows)
+        speakers = [Counted(wanted) for wanted in tokens_out]
         with timer("decode"):
-            said = self._decode(stack, slots, hidden, tokens_out)
-        self._unfed.update((slot, tokens[-1]) for slot, tokens in zip(slots, said, strict=True) if tokens)
-        return [SpokenTokens(tokens) for tokens in said]
+            talk(stack, slots, hidden, speakers, words=self.words, pick=self._sampler.pick)
+        self._unfed.keep(slots, speakers)
+        return [Spoken(speaker.tokens) for speaker in speakers]
 
     @torch.inference_mode()
     def encode(self, slots: Sequence[int], audio: Sequence[Audio]) -> Tensor:
@@ -139,41 +136,6 @@ class SpeechLm:
             "parameters": self._weights.taken,
             "state_bytes": 4 * self._encoder.state_width,
         }
-
-    def _prefill(self, stack: Stack, slots: Sequence[int], heard: Tensor) -> Tensor:
-        """Unfed tokens, then what was heard -> hidden states [batch, hidden]."""
-        waiting = [self._unfed.pop(slot, None) for slot in slots]
-        counts = [self._into + (token is not None) for token in waiting]
-        if max(counts) == self._into:
-            return stack.forward(slots, heard, counts)
-        first = self._embed([token or 0 for token in waiting], stack).unsqueeze(1)
-        embeds = torch.cat((first, heard), dim=1)
-        for row, token in enumerate(waiting):
-            if token is None:  # rows are padded on the right
-                embeds[row, : self._into] = heard[row]
-        return stack.forward(slots, embeds, counts)
-
-    def _decode(
-        self, stack: Stack, slots: Sequence[int], hidden: Tensor, tokens_out: Sequence[int]
-    ) -> list[list[int]]:
-        said: list[list[int]] = [[] for _ in slots]
-        rows = [row for row, wanted in enumerate(tokens_out) if wanted > 0]
-        hidden = hidden[rows]
-        while rows:
-            speakers = [slots[row] for row in rows]
-            tokens = self._sampler.pick(speakers, self._head(hidden.float())).tolist()
-            for row, token in zip(rows, tokens, strict=True):
-                said[row].append(token)
-            rows = [row for row in rows if len(said[row]) < tokens_out[row]]
-            if rows:
-                embeds = self._embed([said[row][-1] for row in rows], stack).unsqueeze(1)
-                hidden = stack.forward([slots[row] for row in rows], embeds, [1] * len(rows))
-        return said
-
-    def _embed(self, tokens: Sequence[int], stack: Stack) -> Tensor:
-        """[len(tokens), hidden]."""
-        ids = torch.tensor(tokens, device=self._weights.device)
-        return self.embedding.index_select(0, ids).to(stack.dtype)
 
 
 def _features_per_frame(profile: Profile) -> int:
@@ -194,19 +156,14 @@ def _into(profile: Profile) -> int:
     return int(into)
 
 
-def _options(profile: Profile) -> dict[str, float]:
-    options = dict(_OPTIONS)
-    for key, value in profile.adapter_options.items():
-        if key not in options:
-            near = get_close_matches(key, options, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(options)}"
-            raise UsageError(f"profile {profile.name}: unknown adapter_options key {key!r}", hint=hint)
-        lowest = 0 if key == "temperature" else 1
-        if isinstance(value, bool | str) or not lowest <= value <= 4096:
+def _options(profile: Profile) -> Options:
+    """Raises UsageError for unknown ones, and for an encoder of no width or depth."""
+    options = Options(profile, _OPTIONS)
+    for key in ("encoder_width", "encoder_blocks"):
+        if not 1 <= options.number(key) <= 4096:
             raise UsageError(
-                f"profile {profile.name}: adapter_options.{key} is {value!r}; it takes {lowest} to 4096"
+                f"profile {profile.name}: adapter_options.{key} is {options.number(key)}; it takes 1 to 4096"
             )
-        options[key] = value
     return options
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Protocol
 
 import torch
@@ -83,8 +84,34 @@ class Vocabulary:
         return self.embedding[torch.tensor(tokens, dtype=torch.long, device=self.embedding.device)]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[batch, hidden] -> [batch, vocab]."""
-        return self.head(hidden)
+        """[batch, hidden] -> [batch, vocab], in the embedding's type."""
+        return self.head(hidden.to(self.embedding.dtype))
+
+
+@dataclass(slots=True)
+class Unfed:
+    """The last token of each slot's frame, where it waits to be fed at the start of the next one."""
+
+    _tokens: dict[int, int] = field(default_factory=dict)
+
+    def positions(self, slot: int, into: int, tokens_out: int) -> int:
+        """What a frame of `into` embeddings and `tokens_out` tokens appends."""
+        return (slot in self._tokens) + into + max(0, tokens_out - 1)
+
+    def take(self, slots: Sequence[int], words: Vocabulary) -> Sequence[Tensor]:
+        """Each slot's token, embedded: [1, hidden], or [0, hidden] where none waits. They wait no longer."""
+        waits = [slot in self._tokens for slot in slots]
+        rows = words.embed([self._tokens.pop(slot) for slot in compress(slots, waits)])
+        return torch.split(rows, [int(one) for one in waits])
+
+    def keep(self, slots: Sequence[int], said: Sequence[Counted]) -> None:
+        """What these slots said last, where they said anything."""
+        self._tokens.update(
+            (slot, speaker.said) for slot, speaker in zip(slots, said, strict=True) if speaker.tokens
+        )
+
+    def drop(self, slot: int) -> None:
+        self._tokens.pop(slot, None)
 
 
 Pick = Callable[[Sequence[int], Tensor], Tensor]  # slots, logits [batch, vocab] -> tokens [batch]
