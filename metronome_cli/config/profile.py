@@ -23,7 +23,9 @@ from metronome_cli.config.fields import (
 )
 from metronome_cli.config.frame import Frame, FrameTokens, Turns
 from metronome_cli.config.policy import Exhaustion, PolicySpec, SinkPositions
+from metronome_cli.config.quantities import format_duration
 from metronome_cli.config.shape import Pool, Shape, Stage
+from metronome_cli.errors import UsageError
 
 
 class Source(Strict):
@@ -79,6 +81,16 @@ class Profile(Strict):
     def positions_at(self, age_s: float) -> int:
         """Cache positions that a session of that age has seen, at its mean rate."""
         return round(self.head_tokens + age_s / self.frame.period_s * self.mean_tokens_per_frame)
+
+    def check_length(self, session_length_s: float) -> None:
+        """Raises UsageError for a session that ends before its first frame."""
+        period_s = self.frame.period_s
+        if session_length_s < period_s:
+            raise UsageError(
+                f"a session of {format_duration(session_length_s)} ends before its first frame, which lasts "
+                f"{format_duration(period_s)}",
+                hint="a longer --session-length, such as 10m",
+            )
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:

@@ -47,7 +47,7 @@ class Law:
     def above(self, value: float) -> float:
         """P(X > value)."""
         first = math.floor(value) + 1 - self.low
-        return float(self.weights[max(0, first) :].sum())
+        return min(1.0, float(self.weights[max(0, first) :].sum()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ class MemoryPlan:
             Line(
                 "activations",
                 -activations(self.profile, sessions),
-                f"one step of {sessions} sessions, estimated",
+                f"one step of {sessions:,} session{'s' if sessions > 1 else ''}, estimated",
             ),
         ]
         if outside:

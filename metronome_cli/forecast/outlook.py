@@ -15,7 +15,7 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.fill import Fill
 from metronome_cli.forecast.passage import Hazard, Passage, quantile
-from metronome_cli.forecast.stores import hazards, main_growth
+from metronome_cli.forecast.stores import CONTEXT, POOL, hazards, main_growth
 
 LOW, HIGH = 0.05, 0.95  # the 90 % interval
 MOST_SESSIONS = 1_000_000
@@ -67,6 +67,11 @@ class Question:
     over_s: float = 0.0
     confidence: float = DEFAULT_CONFIDENCE
 
+    @property
+    def allowed(self) -> float:
+        """The probability of an early end at which a number of sessions still counts as safe."""
+        return 1 - self.confidence
+
     def hazards(self, sessions: int | None = None) -> list[Hazard]:
         """What can end a run of that many sessions (default: the question's)."""
         count = self.sessions if sessions is None else sessions
@@ -90,11 +95,12 @@ class HazardOutlook:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The answer. `t_sat` is the first of all hazards; `probability` that one comes within the session
-    length.
+    """The answer. `t_sat` is the first of all hazards, and `first` its name; `probability` that one comes within
+    the session length. `binding` is what does, "none" where that is less likely than the confidence allows.
     """
 
     t_sat: Span
+    first: str
     probability: float
     binding: str
     max_sessions: int | None
@@ -107,14 +113,16 @@ def outlook(question: Question) -> Outlook:
     """Reckon it all. Raises UsageError when a single session needs more than the pool."""
     passage, length_s = Passage(question.hazards()), question.session_length_s
     each = tuple(_one(hazard, length_s) for hazard in passage.hazards)
-    span = _first(passage, each)
-    most = max_sessions(question)
+    span, probability = _first(passage, each), passage.by(length_s)
+    median_s = math.inf if span.estimate is None else span.estimate
+    most, max_binding = largest(question)
     return Outlook(
         t_sat=span,
-        probability=passage.by(length_s),
-        binding=passage.binding(span.estimate if span.estimate is not None else length_s),
+        first="none" if span.estimate is None else passage.binding(median_s),
+        probability=probability,
+        binding="none" if probability <= question.allowed else passage.binding(min(length_s, median_s)),
         max_sessions=most,
-        max_binding="none" if most is None else Passage(question.hazards(most + 1)).binding(length_s),
+        max_binding=max_binding,
         safe_window=safe_window(question),
         each=each,
     )
@@ -136,11 +144,10 @@ def collapse_probability(
 
 def max_sessions(question: Question) -> int | None:
     """Largest N that lives through the session length with the given confidence; None without a bound."""
-    allowed = 1 - question.confidence
 
     def survives(count: int) -> bool:
         by = Passage(question.hazards(count)).by(question.session_length_s)
-        return question.budget.blocks_for(count) > 0 and by <= allowed
+        return question.budget.blocks_for(count) > 0 and by <= question.allowed
 
     good, bad = 0, 1
     while survives(bad):
@@ -153,13 +160,24 @@ def max_sessions(question: Question) -> int | None:
     return good
 
 
+def largest(question: Question) -> tuple[int | None, str]:
+    """`max_sessions`, and what ends a run of one session more."""
+    most = max_sessions(question)
+    if most is None:
+        return None, "none"
+    return most, Passage(question.hazards(most + 1)).binding(question.session_length_s)
+
+
 def safe_window(question: Question) -> int | None:
     """Largest W such that N windows of W positions, with their sinks and rounding, fit the pool; None if none
-    does.
+    does, or if a further stage ends the run all the same.
 
     Sinks are the policy's, else one block (the paper's choice). W never passes the trained context.
     """
     profile, size = question.profile, question.budget.block_tokens
+    others = [hazard for hazard in question.hazards() if hazard.name not in (POOL, CONTEXT)]
+    if Passage(others).by(question.session_length_s) > question.allowed:
+        return None
     spec = profile.policy_spec
     sinks = spec.sinks if spec.kind == "window" else size
     frame = math.ceil(main_growth(profile, size).most_per_frame)

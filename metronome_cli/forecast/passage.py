@@ -39,7 +39,12 @@ class Passage:
 
     def by(self, t_s: float) -> float:
         """P(some hazard has happened at or before `t_s`)."""
-        return 1.0 - math.prod(1.0 - hazard.by(t_s) for hazard in self.hazards)
+        chances = [hazard.by(t_s) for hazard in self.hazards]
+        return (
+            1.0
+            if max(chances, default=0.0) >= 1
+            else 0.0 - math.expm1(sum(map(math.log1p, (-p for p in chances))))
+        )
 
     def quantile(self, share: float, guess_s: float | None = None) -> float | None:
         """The instant by which it has happened with probability `share`; None beyond the horizon."""

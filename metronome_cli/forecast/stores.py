@@ -85,9 +85,11 @@ def _stage_hazards(profile: Profile, stage: Stage, sessions: int, over_s: float)
     if stage.kind == "paged" and stage.resets == "turn" and process.share < 1:
         speed = stage.positions_per_s
         block_tokens = stage.pool.block_tokens if stage.pool else 1
-        yield TurnStore(
-            name, process, sessions, speed.listening, speed.speaking, block_tokens, blocks, stage.limit
-        )
+        if blocks is not None or stage.limit is not None:
+            yield TurnStore(
+                name if blocks is not None else f"{name} limit",
+                process, sessions, speed.listening, speed.speaking, block_tokens, blocks, stage.limit,
+            )  # fmt: skip
         return
     growth = stage_growth(profile, stage)
     if blocks is not None:

@@ -16,12 +16,17 @@ such a process (linear climb, exponential drops) the chance to come back up afte
 (b M), the ratio of climb to fall, so a clump has 1 / (1 - u) upcrossings and the sum above takes the weight
 1 - u, where u < 1. Clumps are rare, hence about Poisson:
 
-    P(by t) = 1 - exp(-nu' t).
+    P(by t) = 1 - exp(-nu' (t - t0)),
 
-What a session gathers while listening, where a store does that, is taken at its mean. Left out: the first
-turns, while the pool is still emptier than in the long run. A turn that passes the stage's `limit` alone
-counts too: such turns begin at N exp(-limit / (v turn_s)) / (turn_s + listen_s) a second. Sources: Rice,
-Bell System Technical Journal 24 (1945); Aldous, Probability Approximations via the Poisson Clumping
+t0 being the time in which N speakers fill an empty pool: none is full before. What a session gathers while
+listening, where a store does that, is taken at its mean. Left out: that the pool is emptier in the first turns than
+in the long run.
+
+A turn that passes the stage's `limit` alone counts too. It does so limit / v after it began. Such turns begin at
+mu = N exp(-limit / (v turn_s)) / (turn_s + listen_s) a second, and those that are under way at the start are as many
+as begin in turn_s: from limit / v on, P(by t) = 1 - exp(-mu (t - limit / v + turn_s)).
+
+Sources: Rice, Bell System Technical Journal 24 (1945); Aldous, Probability Approximations via the Poisson Clumping
 Heuristic (1989).
 """
 
@@ -57,12 +62,30 @@ class TurnStore:
     @property
     def first_order_s(self) -> float:
         """Mean time to the first peak that does not fit; infinite when all fit."""
-        rate = self.peaks_per_s() + self.long_turns_per_s()
-        return 1 / rate if rate else math.inf
+        peaks, turns = self.peaks_per_s(), self.long_turns_per_s()
+        rate = peaks + turns
+        return (self._soonest_peak_s if peaks else self._soonest_turn_s) + 1 / rate if rate else math.inf
 
     def by(self, t_s: float) -> float:
         """P(a peak, or one turn, did not fit at or before that instant)."""
-        return -math.expm1(-max(0.0, t_s) * (self.peaks_per_s() + self.long_turns_per_s()))
+        peaks, turns, expected = self.peaks_per_s(), self.long_turns_per_s(), 0.0
+        if peaks and t_s > self._soonest_peak_s:
+            expected += peaks * (t_s - self._soonest_peak_s)
+        if turns and t_s > self._soonest_turn_s:
+            expected += turns * (t_s - self._soonest_turn_s + self.process.turn_s)
+        return -math.expm1(-expected)
+
+    @property
+    def _soonest_peak_s(self) -> float:
+        """When the pool is full if everybody speaks from the start on."""
+        assert self.total_blocks is not None
+        return self.total_blocks * self.block_tokens / (self.sessions * max(self.speaking, self.listening))
+
+    @property
+    def _soonest_turn_s(self) -> float:
+        """When a turn that began at the start passes the limit."""
+        assert self.limit is not None
+        return self.limit / self.speaking
 
     def long_turns_per_s(self) -> float:
         """Turns that pass the limit by themselves, a second, over all sessions."""

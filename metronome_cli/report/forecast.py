@@ -78,8 +78,12 @@ class Forecast(Part):
     """
     collapse_probability: float | None
     """Probability that this happens before the sessions end."""
+    comes_first: str = "none"
+    """What is at `t_sat_s`, be that after the session length; `none` where nothing ever is."""
     binding: str
-    """What stops the load first."""
+    """What stops the load within the session length; `none` where that is less likely than `confidence` allows. Of a
+    trace or a server: what stops it at `t_sat_s`.
+    """
     max_sessions: Natural | None
     """Most sessions that live through the session length, with `confidence`."""
     max_sessions_binding: str = "none"

@@ -176,7 +176,7 @@ def _session(profile: Profile, card: ProfileCard) -> list[list[str]]:
     sinks = f", sinks {profile.sink_positions}" if profile.policy_spec.sinks else ""
     return [
         ["policy", f"{card.policy}{sinks}; when no block is free: {profile.exhaustion}"],
-        [f"cache after {at}", format_size(card.cache_bytes_per_session)],
+        [f"cache after {at}", f"{format_size(card.cache_bytes_per_session)} on average"],
         ["outside the pool", format_size(card.state_bytes_per_session)],
         ["weights", format_size(card.weight_bytes) + ", once for all sessions"],
         ["objectives", ", ".join(profile.objectives) or "none of its own"],
@@ -185,6 +185,10 @@ def _session(profile: Profile, card: ProfileCard) -> list[list[str]]:
 
 def _fit(fit: Fit) -> Iterator[list[str]]:
     pool = "the profile's pool" if fit.memory_bytes is None else format_size(fit.memory_bytes)
-    yield ["sessions", f"{fit.sessions:,} for {format_duration(fit.session_length_s)} in {pool}"]
+    many = "any number" if fit.sessions is None else f"{fit.sessions:,}"
+    length, sure = format_duration(fit.session_length_s), percent(fit.confidence)
+    yield ["sessions", f"{many} for {length} in {pool} ({sure} confidence)"]
+    if fit.binding != "none":
+        yield ["then binds", fit.binding]
     for row in fit.memory:
         yield [row.what, f"{format_size(row.bytes)}: {row.how}"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.policy import PolicySpec
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.quantities import format_duration, parse_duration
+from metronome_cli.config.quantities import parse_duration
 from metronome_cli.config.setting_table import SETTINGS
 from metronome_cli.config.settings import Settings
 from metronome_cli.config.values import read_as
@@ -233,13 +233,8 @@ def _check(settings: Settings) -> None:
             "--dry-run foretells a run of an engine in this process, not a server's",
             hint="leave --target out",
         )
-    period_s = settings.profile.frame.period_s
-    if settings["session_length"] < period_s and settings["replay"] is None:
-        raise UsageError(
-            f"a session of {format_duration(settings['session_length'])} ends before its first frame, which lasts "
-            f"{format_duration(period_s)}",
-            hint="a longer --session-length, such as 10m",
-        )
+    if settings["replay"] is None:
+        settings.profile.check_length(settings["session_length"])
     if settings["trials"] is not None and settings["sessions"] is None:
         raise UsageError("--trials needs --sessions", hint="say how many sessions each trial holds")
     if settings["sessions"] is not None and settings["sessions"] > settings["max_sessions"]:

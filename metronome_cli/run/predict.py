@@ -30,8 +30,8 @@ from metronome_cli.forecast.outlook import (
 )
 from metronome_cli.report.forecast import Forecast, HazardForecast, Implied, Interval, MemoryLine
 from metronome_cli.report.model import Report
-from metronome_cli.report.words import chance, percent
-from metronome_cli.run.predict_report import Draft, interval
+from metronome_cli.report.words import chance, percent, plural
+from metronome_cli.run.predict_report import Draft, interval, when
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,7 @@ def _check(plan: ProfilePlan) -> None:
         raise UsageError(
             f"{plan.sessions:,} sessions are more than can be reckoned", hint=f"at most {MOST_SESSIONS:,}"
         )
-    if not plan.length_s > 0:
-        raise UsageError("the session length must be positive", hint="such as --session-length 5m")
+    plan.profile.check_length(plan.length_s)
     if not 0 <= plan.occupied < 1:
         raise UsageError(f"occupied {plan.occupied:g} leaves no pool", hint="give a share from 0 to below 1")
     if not 0.5 <= plan.confidence < 1:
@@ -124,6 +123,7 @@ def _forecast(plan: ProfilePlan, question: Question, answer: Outlook) -> Forecas
         session_length_s=plan.length_s,
         t_sat_s=interval(answer.t_sat),
         collapse_probability=answer.probability,
+        comes_first=answer.first,
         binding=answer.binding,
         max_sessions=answer.max_sessions,
         max_sessions_binding=answer.max_binding,
@@ -193,9 +193,12 @@ def _explain(plan: ProfilePlan, draft: Draft) -> Report:
 
 
 def _implied_sentence(plan: ProfilePlan, found: Implied) -> str:
-    text = f"{found.sessions:,} sessions that fill it at {found.t_sat_s:.4g} s"
-    pool = f"{found.pool_tokens:,} positions, {format_size(found.pool_bytes or 0)}"
-    text += f" imply a pool of {pool} at this profile's rate"
+    one = found.sessions == 1
+    text = (
+        f"{plural(found.sessions, 'session')} that {'fills' if one else 'fill'} it at {found.t_sat_s:.4g} s"
+    )
+    pool = f"{plural(found.pool_tokens or 0, 'position')}, {format_size(found.pool_bytes or 0)}"
+    text += f" {'implies' if one else 'imply'} a pool of {pool} at this profile's rate"
     if found.positions_per_s is None:
         return text + "."
     return text + f", or {found.positions_per_s:.3g} positions a second and session in its own pool."
@@ -213,7 +216,7 @@ def assumptions(plan: ProfilePlan, question: Question) -> list[str]:
     blocks, block_tokens = question.budget.blocks_for(plan.sessions), question.budget.block_tokens
     per_token = plan.profile.shape.kv_bytes_per_token
     pool = (
-        f"pool: {blocks:,} blocks of {block_tokens} positions at {format_size(per_token)} a position, "
+        f"pool: {plural(blocks, 'block')} of {_positions(block_tokens)} at {format_size(per_token)} a position, "
         f"{format_size(blocks * block_tokens * per_token)}"
     )
     taken = f"{percent(plan.occupied)} of the pool is taken from the start and stays so"
@@ -231,14 +234,18 @@ def _load_assumptions(plan: ProfilePlan) -> list[str]:
         else "together, phases spread over one period"
     )
     return [
-        f"frame of {format_duration(profile.frame.period_s)}: {tokens.into:g} positions in, {out}; "
+        f"frame of {format_duration(profile.frame.period_s)}: {_positions(tokens.into)} in, {out}; "
         f"{mean:.3g} a second on average",
         _turns(profile),
-        f"policy {profile.policy}; {profile.head_tokens} positions of prompt a session",
+        f"policy {profile.policy}; {_positions(profile.head_tokens)} of prompt a session",
         f"sessions start {starts} and stay to the end",
-        "every frame is served when it is due; a server that falls behind fills later",
+        "every frame is served when it is due; deadlines are not judged here; a server that falls behind fills later",
         *plan.notes,
     ]
+
+
+def _positions(count: float) -> str:
+    return plural(int(count), "position") if float(count).is_integer() else f"{count:g} positions"
 
 
 def _turns(profile: Profile) -> str:
@@ -250,24 +257,31 @@ def _turns(profile: Profile) -> str:
 
 def _sentence(plan: ProfilePlan, answer: Outlook) -> str:
     """The answer, its conditions and what binds."""
-    who, one, length = _sessions(plan.sessions), plan.sessions == 1, format_duration(plan.length_s)
-    if answer.t_sat.estimate is None:
-        text = f"{who} {'does' if one else 'do'} not saturate the pool."
-    elif answer.t_sat.estimate == 0:
-        it = "it takes when it starts" if one else "they take when they start"
-        text = f"{who} {'does' if one else 'do'} not fit: what {it} is more than the pool."
-    else:
-        text = f"{who} {_ends(answer.binding, one)} at {_span(answer)}; "
-        text += f"a session of {length} sees it with a probability of {chance(answer.probability)}."
+    who, length = plural(plan.sessions, "session"), format_duration(plan.length_s)
+    text = _fate(answer, who, plan.sessions == 1, length)
     if answer.max_sessions is not None:
-        text += (
-            f" Safe for {length}: {_sessions(answer.max_sessions)} ({percent(plan.confidence)} confidence)"
-        )
+        text += f" Safe for {length}: {plural(answer.max_sessions, 'session')} ({percent(plan.confidence)} confidence)"
         text += f", then {_named(answer.max_binding)} binds." if answer.max_binding != "none" else "."
-    if answer.t_sat.estimate is not None and answer.safe_window is not None:
-        text += f" A window of {answer.safe_window:,} positions makes {who} safe."
+    if answer.binding != "none" and answer.safe_window is not None:
+        text += f" A window of {plural(answer.safe_window, 'position')} makes {who} safe."
     found = _implied(plan)
     return text if found is None else f"{text} {_implied_sentence(plan, found)}"
+
+
+def _fate(answer: Outlook, who: str, one: bool, length: str) -> str:
+    """What becomes of the sessions that were asked for: within their length, and if they went on."""
+    if answer.t_sat.estimate is None:
+        return f"{who} {'does' if one else 'do'} not saturate the pool."
+    if answer.t_sat.estimate == 0:
+        it = "it takes when it starts" if one else "they take when they start"
+        return f"{who} {'does' if one else 'do'} not fit: what {it} is more than {_named(answer.first)}."
+    if answer.binding == "none":
+        text = f"{who} {'holds' if one else 'hold'} for {length} with a probability of {chance(1 - answer.probability)}"
+        end = _ends(answer.first, one=False)
+        return f"{text}; going on, {'it' if one else 'they'} would {end} at {when(answer.t_sat)}."
+    text = f"{who} {_ends(answer.first, one)} at {when(answer.t_sat)}; a session of {length} sees "
+    it = "it" if answer.first == answer.binding else f"an end, by {_named(answer.binding)},"
+    return f"{text}{it} with a probability of {chance(answer.probability)}."
 
 
 def _ends(binding: str, one: bool) -> str:
@@ -283,17 +297,3 @@ def _named(binding: str) -> str:
     if binding.endswith(" limit"):
         return f"the limit of {binding.removesuffix(' limit')}"
     return binding if binding.startswith("stage ") else f"the {binding}"
-
-
-def _sessions(count: int) -> str:
-    return f"{count:,} session{'' if count == 1 else 's'}"
-
-
-def _span(answer: Outlook) -> str:
-    t = answer.t_sat
-    assert t.estimate is not None
-    low = "?" if t.low is None else f"{t.low:.4g}"
-    high = "never" if t.high is None else f"{t.high:.4g}"
-    if low == high:
-        return f"{t.estimate:.4g} s"
-    return f"{t.estimate:.4g} s (90 % interval {low} to {high} s)"

@@ -9,11 +9,14 @@ from typing import Any
 
 from metronome_cli import __version__
 from metronome_cli.config.profile import Profile
+from metronome_cli.config.quantities import format_duration
 from metronome_cli.errors import Status, Verdict, exit_code_for
 from metronome_cli.forecast.outlook import Span
 from metronome_cli.report.environment import environment
 from metronome_cli.report.forecast import FleetPlan, Forecast, GpuEstimate, Interval
 from metronome_cli.report.model import Report
+
+READ_IN_SECONDS = 9999.5
 
 
 @dataclass(slots=True)
@@ -60,3 +63,21 @@ class Draft:
 def interval(span: Span) -> Interval:
     """For the report."""
     return Interval(estimate=span.estimate, low=span.low, high=span.high)
+
+
+def when(t: Span | Interval) -> str:
+    """ "4.32 s (90 % interval 4.026 to 4.609 s)", or all in hours where nobody reads seconds any more.
+
+    For a span that has an estimate, and then a lower end; it may have no upper one.
+    """
+    assert t.estimate is not None
+    assert t.low is not None
+    in_seconds = max(t.estimate, t.high or 0.0) < READ_IN_SECONDS
+    estimate, low, high = (
+        "" if end is None else f"{end:.4g} s" if in_seconds else format_duration(end)
+        for end in (t.estimate, t.low, t.high)
+    )
+    if low == high:
+        return estimate
+    to = f"{low.removesuffix(' s') if in_seconds else low} to {high}" if high else f"{low} to no upper bound"
+    return f"{estimate} (90 % interval {to})"

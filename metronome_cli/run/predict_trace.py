@@ -14,7 +14,7 @@ from metronome_cli.report.forecast import Forecast
 from metronome_cli.report.model import Report
 from metronome_cli.report.words import percent
 from metronome_cli.run.extrapolated import extrapolated
-from metronome_cli.run.predict_report import Draft
+from metronome_cli.run.predict_report import Draft, when
 from metronome_cli.run.traces import Recording, read_recording
 
 EARLY = 0.3  # of the time to a full pool, where the trace reaches one
@@ -108,8 +108,7 @@ def _sentence(forecast: Forecast) -> str:
     elif t.estimate is None:
         text = f"Does not saturate: {forecast.reason}."
     else:
-        high = "no upper bound" if t.high is None else f"{t.high:.4g} s"
-        text = f"The pool is full at {t.estimate:.4g} s (90 % interval {t.low:.4g} s to {high}): {forecast.reason}."
+        text = f"The pool is full at {when(t)}: {forecast.reason}."
     if forecast.fitted_until_s is not None:
         text += f" Fitted up to {forecast.fitted_until_s:.4g} s."
     if forecast.observed_t_sat_s is not None:

@@ -2,11 +2,10 @@
 
     growth of a store [bytes/s] = positions a second x KV bytes a position
     time to a limit [s]         = (limit - positions at the start) / positions a second
-    sessions that fit           = largest N with N x blocks of one session <= blocks of the pool for N
+    sessions that fit           = those that live through `session_length_s`, as `metronome predict` says
 
-where the pool is what a device's memory leaves (forecast/memory.py), or the profile's own, and a session has
-the age `session_length_s`, its speech at the mean. Rounding up to blocks is in it, chance is not: `metronome
-predict` reckons with both.
+where the pool is what a device's memory leaves (forecast/memory.py), or the profile's own. A session's cache is given
+at its mean speech.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from pydantic import Field
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.shape import Stage
-from metronome_cli.forecast.memory import DEFAULT_SHARE, Line, MemoryPlan, profile_weights, state_outside
+from metronome_cli.forecast.memory import DEFAULT_SHARE, profile_weights, state_outside
+from metronome_cli.forecast.outlook import largest
 from metronome_cli.forecast.stores import main_growth
 from metronome_cli.report.part import Part
-
-_MOST_SESSIONS = 10**7
+from metronome_cli.run.predict import ProfilePlan
 
 
 class ByState(Part):
@@ -56,13 +55,14 @@ class MemoryRow(Part):
 
 
 class Fit(Part):
-    """How many sessions fit. `memory_bytes` null: the profile's own pool."""
+    """How many sessions fit. `memory_bytes` null: the profile's own pool; `sessions` null: any number."""
 
     memory_bytes: int | None
     memory_share: float | None
-    sessions: int
+    sessions: int | None
+    binding: str  # what stops one session more
+    confidence: float
     session_length_s: float
-    blocks_per_session: int
     memory: list[MemoryRow] = Field(default_factory=list)
 
 
@@ -93,12 +93,13 @@ def profile_card(
     session_length_s: float | None = None,
     memory_share: float = DEFAULT_SHARE,
 ) -> ProfileCard:
-    """`memory`: the device's, in bytes. Without it the profile's own pool is filled, if it has one."""
+    """`memory`: the device's, in bytes; without it the profile's own pool is filled, if it has one.
+
+    Raises UsageError for memory that the weights alone fill, and for sessions shorter than a frame.
+    """
     shape, tokens, period_s = profile.shape, profile.tokens, profile.frame.period_s
     length_s = session_length_s or profile.session_length
     rates = by_state(lambda speaking: tokens.per_frame(speaking) / period_s, profile)
-    size = block_tokens(profile)
-    blocks = blocks_per_session(profile, length_s)
     return ProfileCard(
         name=profile.name,
         title=profile.title,
@@ -111,7 +112,9 @@ def profile_card(
         growth_bytes_per_s=_times(rates, shape.kv_bytes_per_token),
         context=shape.context,
         seconds_to_context=_until(shape.context - profile.head_tokens, rates),
-        cache_bytes_per_session=blocks * size * shape.kv_bytes_per_token,
+        cache_bytes_per_session=round(
+            blocks_per_session(profile, length_s) * block_tokens(profile) * shape.kv_bytes_per_token
+        ),
         state_bytes_per_session=state_outside(profile),
         weight_bytes=profile_weights(profile).size,
         stages=[_stage(stage, profile) for stage in profile.stages],
@@ -130,12 +133,13 @@ def block_tokens(profile: Profile) -> int:
     return profile.pool.block_tokens if profile.pool else 16
 
 
-def blocks_per_session(profile: Profile, age_s: float) -> int:
+def blocks_per_session(profile: Profile, age_s: float) -> float:
     """Blocks of the main pool that a session of that age holds under the profile's policy, on average."""
     growth = main_growth(profile, block_tokens(profile))
     frames = math.floor(age_s / profile.frame.period_s + 1e-9)
     blocks = math.ceil((growth.head + frames * growth.mean_per_frame) / growth.block_tokens - 1e-9)
-    most = growth.blocks_at_most()
+    settled = growth.settled()
+    most = growth.blocks_at_most() if settled is None else settled.mean
     if most is None:
         return blocks
     return most if profile.policy_spec.kind == "ring" else min(blocks, most)
@@ -182,38 +186,18 @@ def _none() -> ByState:
 
 
 def _fit(profile: Profile, memory: int | None, length_s: float, share: float) -> Fit | None:
-    each = blocks_per_session(profile, length_s)
-    if memory is not None:
-        plan = MemoryPlan(profile, memory, profile_weights(profile), share, block_tokens(profile))
-        plan.budget(1)  # raises UsageError when the weights do not even fit
-        sessions = _largest(lambda count: count * each <= plan.blocks(count))
-        rows = plan.lines(max(1, sessions))
-        return _fit_of(memory, share, sessions, length_s, each, rows)
-    if profile.pool is None:
+    if memory is None and profile.pool is None:
         return None
-    blocks = profile.pool.block_count(profile.shape.kv_bytes_per_token)
-    return _fit_of(None, None, blocks // max(1, each), length_s, each, [])
-
-
-def _fit_of(
-    memory: int | None, share: float | None, sessions: int, length_s: float, each: int, rows: list[Line]
-) -> Fit:
+    asked = ProfilePlan(profile, 1, length_s, memory=memory, memory_share=share)
+    question, plan = asked.question(), asked.memory_plan
+    sessions, binding = largest(question)
+    lines = [] if plan is None else plan.lines(max(1, sessions or 0))
     return Fit(
         memory_bytes=memory,
-        memory_share=share,
+        memory_share=None if memory is None else share,
         sessions=sessions,
+        binding=binding,
+        confidence=question.confidence,
         session_length_s=length_s,
-        blocks_per_session=each,
-        memory=[MemoryRow(what=line.what, bytes=line.size, how=line.how) for line in rows],
+        memory=[MemoryRow(what=line.what, bytes=line.size, how=line.how) for line in lines],
     )
-
-
-def _largest(fits: Callable[[int], bool]) -> int:
-    """Largest count that fits; what fits is everything up to it."""
-    good, bad = 0, 1
-    while fits(bad) and bad < _MOST_SESSIONS:
-        good, bad = bad, 2 * bad
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if fits(middle) else (good, middle)
-    return good

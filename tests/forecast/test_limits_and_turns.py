@@ -66,6 +66,34 @@ def test_one_long_turn_can_pass_the_limit_alone() -> None:
     assert max(longest) > 8.0
 
 
+def test_nothing_is_full_before_everybody_could_have_filled_it() -> None:
+    process = TurnProcess(0.5, 8.0)
+    pool = TurnStore("talker", process, 100_000, 0.0, 25.0, 16, 1000)
+    assert pool.by(1000 * 16 / (100_000 * 25.0)) == 0.0
+    assert pool.by(1.0) == pytest.approx(1.0)
+    limit = TurnStore("talker limit", process, 100_000, 0.0, 25.0, limit=1000)
+    assert limit.by(40.0) == 0.0  # 1,000 positions at 25 a second
+    assert limit.by(40.1) > 0.99
+
+
+def test_long_turns_against_played_ones() -> None:
+    store = TurnStore("talker limit", TurnProcess(0.5, 8.0), 10, 0.0, 25.0, limit=400)
+    played = []
+    for seed in range(300):
+        plans = [TurnPlan(0.5, 8.0, seed * 100 + i) for i in range(10)]
+        spoken = np.array([[plan.speaking(k * 0.25) for k in range(400)] for plan in plans])
+        run = np.zeros(10)
+        first = math.inf
+        for k in range(400):
+            run = np.where(spoken[:, k], run + 0.25, 0.0)
+            if (run * 25.0 > 400).any():
+                first = k * 0.25
+                break
+        played.append(first)
+    for instant in (17.0, 25.0, 40.0):
+        assert store.by(instant) == pytest.approx(np.mean(np.array(played) <= instant), abs=0.1)
+
+
 def plan_changes(seed: int) -> list[float]:
     plan = TurnPlan(0.5, 8.0, seed)
     plan.speaking(300.0)

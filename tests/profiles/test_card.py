@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.config.loading import load_profile
+from metronome_cli.config.loading import list_profiles, load_profile
+from metronome_cli.config.profile import Profile
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.memory import MemoryPlan, profile_weights
+from metronome_cli.run.predict import ProfilePlan, predict_profile
 from metronome_cli.run.profile_card import blocks_per_session, profile_card
 
 GIB = 2**30
@@ -17,7 +19,8 @@ GIB = 2**30
 @given(
     st.integers(20, 400), st.sampled_from(["moshi", "minicpm-o-4.5", "qwen3-omni-30b", "voxtral-realtime-4b"])
 )
-def test_one_session_more_would_not_fit(gib: int, name: str) -> None:
+@settings(max_examples=20, deadline=None)
+def test_as_many_sessions_fit_as_the_forecast_says(gib: int, name: str) -> None:
     profile = load_profile(name)
     plan = MemoryPlan(profile, gib * GIB, profile_weights(profile))
     try:
@@ -26,9 +29,21 @@ def test_one_session_more_would_not_fit(gib: int, name: str) -> None:
         assert plan.blocks(1) < 1
         return
     assert fit is not None
-    each = fit.blocks_per_session
-    assert fit.sessions * each <= plan.blocks(fit.sessions) or fit.sessions == 0
-    assert (fit.sessions + 1) * each > plan.blocks(fit.sessions + 1)
+    forecast = predict_profile(ProfilePlan(profile, 1, memory=gib * GIB)).forecast
+    assert forecast is not None
+    assert (fit.sessions, fit.binding) == (forecast.max_sessions, forecast.max_sessions_binding)
+    assert fit.sessions is not None
+    before_its_last_frame_s = profile.session_length - profile.frame.period_s
+    assert fit.sessions * blocks_per_session(profile, before_its_last_frame_s) <= plan.blocks(fit.sessions)
+
+
+@pytest.mark.parametrize("profile", [p for p in list_profiles() if p.pool], ids=lambda p: str(p.name))
+def test_predict_and_the_card_give_one_number(profile: Profile) -> None:
+    fit = profile_card(profile).fit
+    forecast = predict_profile(ProfilePlan(profile, 1)).forecast
+    assert fit is not None
+    assert forecast is not None
+    assert (fit.sessions, fit.confidence) == (forecast.max_sessions, forecast.confidence)
 
 
 @given(st.floats(1, 1e5), st.floats(0, 1e5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.profile import Profile
 from metronome_cli.errors import UsageError
+from metronome_cli.forecast.outlook import DEFAULT_CONFIDENCE
 from metronome_cli.report.model import Report
 from metronome_cli.report.text import render_text
 from metronome_cli.report.write import report_json
@@ -26,6 +28,10 @@ from tests.forecast.profiles import profile
 from tests.forecast.test_memory import QWEN3
 
 GIB = 2**30
+RESETTING = {
+    "name": "talker", "kind": "paged", "kv_bytes_per_position": 1024, "resets": "turn", "limit": 4096,
+    "positions_per_s": {"listening": 0, "speaking": 50.0},
+}  # fmt: skip
 
 
 def ask(sessions: int = 16, **keys: Any) -> Report:
@@ -58,7 +64,7 @@ def test_fail_within_decides_the_exit_code(within_s: float, code: int) -> None:
     ("keys", "message"),
     [
         ({"sessions": 0}, "0 sessions"), ({"occupied": 1.0}, "leaves no pool"), ({"confidence": 0.2}, "confidence"),
-        ({"session_length_s": 0.0}, "session length"), ({"memory_share": 0.0, "memory": GIB}, "memory share"),
+        ({"session_length_s": 0.9}, "before its first frame"), ({"memory_share": 0.0, "memory": GIB}, "memory share"),
         ({"profile": profile(pool=None)}, "no pool"),
     ],
 )  # fmt: skip
@@ -104,6 +110,12 @@ def test_without_a_pool_the_collapse_is_explained_and_nothing_foretold() -> None
      "2 sessions reach the end of the context at 2472 s"),
     ({"sessions": 1, "policy": "window(64, 16)", "session_length_s": 9000.0},
      "1 session reaches the limit of stage talker at "),
+    ({"sessions": 10}, "10 sessions hold for 5 min with a probability of >99.9 %; going on, they would fill the pool "
+                       "at 1979 s. Safe for 5 min: 66 sessions"),
+    ({"sessions": 1, "policy": "window(64, 16)"},
+     "1 session holds for 5 min with a probability of >99.9 %; going on, it would reach the limit of stage talker at "),
+    ({"sessions": 1, "policy": "window(64, 16)", "stages": [RESETTING], "turns": {"speaking_share": 0.5, "turn": 8.0}},
+     "would reach the limit of stage talker at 86 h 17 min (90 % interval 6 h 24 min to 372 h 50 min)."),
     ({"sessions": 1, "policy": "ring(40000)", "pool": {"bytes": "1GiB"}},
      "1 session does not fit: what it takes when it starts is more than the pool."),
 ])  # fmt: skip
@@ -112,6 +124,15 @@ def test_the_answer_reads_as_a_sentence(keys: dict[str, Any], says: str) -> None
     changed = {key: keys[key] for key in keys if key in shipped}
     plain = {"session_length_s": 300.0} | {key: keys[key] for key in keys if key not in shipped}
     assert says in predict_profile(ProfilePlan(Profile.from_numbers(shipped | changed), **plain)).answer
+
+
+def test_no_window_is_advised_where_a_further_stage_ends_the_run() -> None:
+    shipped = load_profile("qwen3-omni-30b").model_dump(mode="json") | {"policy": "window(64, 16)"}
+    plan = ProfilePlan(Profile.from_numbers(shipped), 1, session_length_s=7200.0)
+    report = predict_profile(plan)
+    assert report.forecast is not None
+    assert (report.forecast.binding, report.forecast.safe_window) == ("stage talker limit", None)
+    assert "A window of" not in report.answer
 
 
 def test_rings_that_do_not_fit_are_refused_from_the_start() -> None:
@@ -156,7 +177,7 @@ cases = st.fixed_dictionaries(
 
 
 @given(
-    keys=cases, sessions=st.integers(1, 3000), length_s=st.floats(0.1, 1e5), occupied=st.floats(0, 0.99),
+    keys=cases, sessions=st.integers(1, 3000), length_s=st.floats(1.0, 1e5), occupied=st.floats(0, 0.99),
     over_s=st.sampled_from([0.0, 20.0]),
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)
@@ -169,7 +190,14 @@ def test_whatever_is_asked_the_answer_makes_sense(
     forecast = report.forecast
     assert forecast is not None
     assert forecast.collapse_probability is not None
-    assert -1e-9 <= forecast.collapse_probability <= 1 + 1e-9
+    for probability in (forecast.collapse_probability, *(h.collapse_probability for h in forecast.hazards)):
+        assert 0 <= probability <= 1
+    assert (forecast.binding == "none") == (forecast.collapse_probability <= 1 - DEFAULT_CONFIDENCE)
+    assert (forecast.comes_first == "none") == (forecast.t_sat_s.estimate is None)
+    assert forecast.max_sessions is None or (forecast.binding == "none") == (
+        sessions <= forecast.max_sessions
+    )
+    assert not re.search(r"e[+-]\d", report.answer)
     span = [forecast.t_sat_s.low, forecast.t_sat_s.estimate, forecast.t_sat_s.high]
     known = [t for t in span if t is not None]
     assert known == sorted(known)
