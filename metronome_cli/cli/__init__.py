@@ -11,6 +11,9 @@ from typing import Any, NoReturn
 
 from metronome_cli.errors import ExitCode, MetronomeError, exit_code_of
 
+# The system would not even look: the path that was given is at fault, or who may go there.
+_BAD_PATHS = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
+
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point of `metronome`. Never shows a traceback unless METRONOME_DEBUG=1."""
@@ -54,11 +57,18 @@ def _unexpected(error: Exception) -> int:
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         tell_error(complaint.format_message(), _try_help(complaint))
         return ExitCode.USAGE
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        tell_error(
-            f"cannot write {error.filename or 'the output'}: {error.strerror}", "make room and run it again"
-        )
-        return ExitCode.INTERNAL
+    if isinstance(error, OSError):
+        if error.errno == errno.ENOSPC:
+            tell_error(
+                f"cannot write {error.filename or 'the output'}: {error.strerror}",
+                "make room and run it again",
+            )
+            return ExitCode.INTERNAL
+        if error.errno in _BAD_PATHS and error.filename:
+            tell_error(
+                f"{error.filename}: {error.strerror}", "check the path, and who may read and write there"
+            )
+            return ExitCode.USAGE
     if os.environ.get("METRONOME_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
     said = " ".join(str(error).split())[:300]

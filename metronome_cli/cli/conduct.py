@@ -63,8 +63,10 @@ def finish(settings: Settings, view: Observer, run: Run, *watchers: Observer) ->
             report = run(observer, stop)
         finally:
             observer.close()
-        show(report, as_json=settings["json"])  # first: a full disk must not cost the answer
-        files_of(settings).write(report)
+        try:  # shown first, kept whatever comes of that: neither of two full disks costs both
+            show(report, as_json=settings["json"])
+        finally:
+            files_of(settings).write(report)
     raise typer.Exit(report.exit_code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -113,6 +114,7 @@ def test_usage_errors_exit_2_with_a_hint_and_nothing_on_stdout(
     (UsageError("wrong", hint="right"), 2, "error: wrong\n\nhint: right\n"),
     (EngineError("broke"), 1, "error: broke\n"),
     (KeyboardInterrupt(), 130, ""),
+    (PermissionError(errno.EACCES, "Permission denied", "a/b"), 2, "error: a/b: Permission denied\n\nhint: check"),
     (UsageError("[bold]not markup[/bold] :smile:"), 2, "error: [bold]not markup[/bold] :smile:\n"),
 ])  # fmt: skip
 def test_errors_and_their_codes(
@@ -120,7 +122,7 @@ def test_errors_and_their_codes(
 ) -> None:
     failing(error)
     assert run(["profiles"]) == code
-    assert capsys.readouterr().err == says
+    assert capsys.readouterr().err.startswith(says)
 
 
 def test_a_pipe_that_breaks_silences_the_rest(failing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +131,21 @@ def test_a_pipe_that_breaks_silences_the_rest(failing: Any, monkeypatch: pytest.
     failing(BrokenPipeError())
     assert run(["profiles"]) == 0
     assert calls
+
+
+@pytest.mark.parametrize("argv", [
+    ["report"],
+    ["compare", "report.json"],
+    ["predict", "--trace"],
+    ["init"],
+    ["predict", "--model"],
+    ["probe", "quality", "--model"],
+    ["capacity", "--profile", "moshi", "--weights"],
+    ["predict", "--fleet", "--arrivals", "1/s", "--mean-call", "4m", "--capacity-report"],
+])  # fmt: skip
+def test_a_name_that_is_too_long_is_a_users_mistake(argv: list[str], capsys: Any) -> None:
+    assert run([*argv, "a" * 300]) == 2
+    assert "internal" not in capsys.readouterr().err
 
 
 def test_no_command_shows_help_on_stderr(capsys: Any) -> None:
@@ -217,9 +234,12 @@ def test_without_any_reader_the_code_stays_and_files_are_written(
     assert (tmp_path / "page.html").exists() == ("page.html" in command)
 
 
-@pytest.mark.parametrize("command", ["predict --profile smoke --sessions 4", "capacity --help"])
-def test_a_full_disk_behind_stdout_is_told(command: str) -> None:
-    done = shell(f"METRONOME {command} > /dev/full; echo code $?")
+@pytest.mark.parametrize(
+    "command", ["predict --profile smoke --sessions 4 --html page.html", "capacity --help"]
+)
+def test_a_full_disk_behind_stdout_is_told_and_files_are_kept(command: str, tmp_path: Path) -> None:
+    done = shell(f"cd {tmp_path}; METRONOME {command} > /dev/full; echo code $?")
+    assert (tmp_path / "page.html").exists() == ("page.html" in command)
     assert done.stdout.split() == ["code", "1"]
     assert "No space left" in done.stderr
     assert "please report" not in done.stderr
