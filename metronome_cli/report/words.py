@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
-from metronome_cli.config.quantities import format_duration
+from metronome_cli.config.quantities import format_duration, plain_number
 
 NO_DATA = "-"
+LONG_MS = 10_000  # from here on a latency is read in seconds and more
 
 
 def ms(value: float | None) -> str:
@@ -17,7 +19,7 @@ def ms(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """ "41 %"; "0.3 %" below 1 %, ">99 %" where rounding would say full, "<0.001 %" for the least."""
+    """ "41 %"; "1.4 %" below 10 %, ">99 %" where rounding would say full, "<0.001 %" for the least."""
     if share is None:
         return NO_DATA
     value = share * 100
@@ -25,7 +27,7 @@ def percent(share: float | None) -> str:
         return ">99 %"
     if 0 < value < 0.001:
         return "<0.001 %"
-    return f"{value:.0f} %" if value >= 1 or value == 0 else f"{value:.1g} %"
+    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.2g} %"
 
 
 def chance(share: float | None) -> str:
@@ -37,11 +39,29 @@ def chance(share: float | None) -> str:
     return f"{share * 100:.1f} %" if share >= 0.995 else percent(share)
 
 
+def time_line(progress: float | None, eta_s: float | None, elapsed_s: float, budget_s: float | None) -> str:
+    """How far a command is: "44 % done, about 12 s left"; a search's time: "28 s of the 40 s it has"."""
+    if budget_s is not None:
+        of = span(budget_s)
+        if elapsed_s > budget_s:
+            return f"{span(elapsed_s)}, past the {of} it had: ends as soon as it has an answer"
+        return f"{span(elapsed_s)} of the {of} it has"
+    if progress is None:
+        return f"{span(elapsed_s)} elapsed"
+    left = f", about {span(eta_s)} left" if eta_s is not None else ""
+    return f"{percent(progress)} done{left}"
+
+
 def span(seconds: float | None) -> str:
     """ "47 s", "3 min 20 s": whole seconds, as progress wants them."""
     if seconds is None:
         return NO_DATA
     return format_duration(round(seconds)) if seconds >= 0.5 else "0 s"
+
+
+def instant(when: datetime) -> str:
+    """ "2026-11-30 02:45:10 UTC": an instant of the wall clock, to the second."""
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def cap(value: float | None) -> str:
@@ -57,13 +77,13 @@ def plural(count: int, noun: str) -> str:
 
 
 def collapse_line(data: dict[str, Any]) -> str:
-    """ "collapse at 148.0 s: KV pool 100 % full, 0 running, 128 waiting"."""
-    arm = f"{data['arm']}: " if data.get("arm") else ""
+    """ "collapse at 2 min 28 s: KV pool 100 % full, 0 running, 128 waiting"."""
+    arm, at = f"{data['arm']}: " if data.get("arm") else "", moment(data.get("t_s", 0.0))
     if not any(data.get(key) for key in ("occupancy", "running", "waiting")):  # a server that is not scraped
-        return f"{arm}collapse at {data.get('t_s', 0.0):.1f} s: every session fell silent"
+        return f"{arm}collapse at {at}: every session fell silent"
     full = percent(data.get("occupancy"))
     sessions = f"{data.get('running', 0)} running, {data.get('waiting', 0)} waiting"
-    return f"{arm}collapse at {data.get('t_s', 0.0):.1f} s: KV pool {full} full, {sessions}"
+    return f"{arm}collapse at {at}: KV pool {full} full, {sessions}"
 
 
 def number(value: float | None) -> str:
@@ -80,13 +100,25 @@ def duration(seconds: float | None) -> str:
     return NO_DATA if seconds is None else format_duration(seconds)
 
 
+def moment(seconds: float | None) -> str:
+    """ "4.3 s", "2 min 28 s": an instant of a run, counted from its begin."""
+    return NO_DATA if seconds is None else duration(round(seconds, 1))
+
+
 def measured(value: float | None, unit: str) -> str:
     """A figure in an objective's unit: "61 ms", "0.3 %", "12"."""
     if value is None:
         return NO_DATA
     if unit == "ms":
-        return f"{ms(value)} ms"
+        return f"{ms(value)} ms" if value < LONG_MS else duration(value / 1e3)
     return percent(value) if unit in ("fraction", "%") else number(value)
+
+
+def bound(limit: float, unit: str) -> str:
+    """A limit as it was given, without rounding: "80 ms", "62.5 ms", "0.15 %", "1 h"."""
+    if unit == "ms":
+        return f"{plain_number(limit)} ms" if limit < LONG_MS else duration(limit / 1e3)
+    return f"{plain_number(round(limit * 100, 9))} %" if unit in ("fraction", "%") else number(limit)
 
 
 def sessions(count: int | None) -> str:

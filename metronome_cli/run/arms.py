@@ -27,6 +27,7 @@ from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.arms import Arm
 from metronome_cli.report.measured import Collapse
 from metronome_cli.run.counted import result_of, seen_collapse
+from metronome_cli.run.done import time_done
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.watch import Watch
 
@@ -133,7 +134,7 @@ class ArmRun:
         watch = self.watch
         watch.cap, watch.offered = self.controller.cap, self.feeder.offered
         watch.shed = self.feeder.rejected + self.feeder.refused
-        tally, _ = watch.close_window(self.driver.clock.now() / self.length_s)
+        tally, _ = watch.close_window(time_done(self.driver.clock.now(), self.length_s))
         seated = len(self.driver.population)
         quantile = tally.latency.percentile(self.gains.quantile)
         decision = self.controller.update(quantile, tally.misses > 0, seated)

@@ -15,14 +15,14 @@ class Budget:
 
     def __init__(self, began_s: float, period_s: float, given_s: float | None) -> None:
         self._began_s = began_s
-        self._total_s = given_s or AUTO_BUDGET_S * max(1.0, period_s / AUTO_PERIOD_S)
+        self.total_s = given_s or AUTO_BUDGET_S * max(1.0, period_s / AUTO_PERIOD_S)
         self._look_s = 0.0
         self._confirmation_s = 0.0
 
     def affords(self, *, looks: int = 0, confirmations: float = 0) -> bool:
         """Whether so many more end within the budget, as long as those before took."""
         ahead_s = looks * self._look_s + confirmations * self._confirmation_s
-        return time.perf_counter() - self._began_s + ahead_s <= self._total_s
+        return time.perf_counter() - self._began_s + ahead_s <= self.total_s
 
     @contextmanager
     def looking(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -55,8 +55,13 @@ class Lab:
     began_s: float = field(default_factory=time.perf_counter)
     pulse: Pulse | Still = field(default_factory=Still)
     progress: tuple[float, float] = (0.0, 1.0)  # the share of the command that the present phase spans
+    furthest: float = 0.0  # share of the command that was shown as done: none that is shown later is less
+    searching: bool = False  # how many points follow is not known: no share is, but that of the time
+    budget_s: float | None = None  # wall time of a search since `began_s`; None: it takes what it takes
     recorder: LoadRecorder = field(default_factory=NoRecorder)
     turns: Callable[[int], Turns] | None = None  # who speaks when, by session; None: drawn from the seed
+
+    told_by_server: ClassVar[bool] = False  # who runs and who waits: a server's own word, of its last scrape
 
     @property
     def steps_needed(self) -> int:

@@ -31,7 +31,7 @@ class Snapshot:
     elapsed_s: float  # wall time since the command began
     run_s: float  # the run's own clock in this phase (virtual or real)
     clock: Literal["real", "virtual"]
-    progress: float | None  # 0..1 of the whole command
+    progress: float | None  # 0..1 of the whole command, or of a search's time; never less than it was
     eta_s: float | None
     offered: int
     admitted: int
@@ -57,6 +57,11 @@ class Snapshot:
     window: WindowCounts | None = None  # None: no frames that count
     has_sessions: bool = (
         True  # False: work that serves nobody, whose counts of sessions and frames say nothing
+    )
+    told_by_server: bool = False  # `running` and `waiting` are a server's own word, of its last scrape
+    done: str = ""  # how far this phase is, in words: "step 210 of 480"
+    budget_s: float | None = (
+        None  # wall time that a search has; None: no search, or one without an end in time
     )
 
 

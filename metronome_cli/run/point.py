@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metronome_cli.engine.types import SlotRefused
 from metronome_cli.errors import DeviceMemoryError, EngineError
@@ -20,14 +20,15 @@ from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_l
 from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.capacity import Binding, Ended, Point
 from metronome_cli.report.measured import Collapse
-from metronome_cli.report.words import plural
-from metronome_cli.run.answer import sessions_text
+from metronome_cli.report.words import moment, plural
 from metronome_cli.run.counted import counted, seen_collapse
+from metronome_cli.run.done import Done, steps_done, time_done
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.watch import Watch
 
 WARM_UP_STEPS = 12
 FAIR_TRIAL_STEPS = 150  # before a point is given up: enough to refute one that is plainly too much
+OLD_SHARE = 0.05  # of a bar: showing, after all else, that everybody's cache fits to its end
 WINDOW_S = 1.0  # or twelve periods, whichever is longer
 BINDS: dict[str, Binding] = {"empty": "empty", "occupancy": "memory"}  # other metrics: the deadline
 
@@ -70,7 +71,7 @@ class PointRun:
         self.plan = plan
         self.driver = lab.driver(seats or plan.sessions, plan.head)
         self.feeder = Feeder(self.driver, self._arrivals())
-        self.watch = Watch(lab, self.driver, plan.role, sessions_text(plan.sessions))
+        self.watch = Watch(lab, self.driver, plan.role, plural(plan.sessions, "session"))
         self.window_s = max(WINDOW_S, 12 * lab.period_s)
         self._late_refused = 0
         self._replaced = 0
@@ -193,12 +194,14 @@ class PointRun:
         assert self.driver.pool_full_s is not None
         return self.driver.clock.now() - self.driver.pool_full_s > 3 * self._patience_s()
 
-    def _done(self) -> float:
-        plan, total = self.plan, self.driver.ledger.total
+    def _done(self) -> Done:
+        plan, steps = self.plan, self.driver.ledger.total.steps
         if plan.length_s is not None:
-            return self.driver.clock.now() / plan.length_s
-        missing = max((j.steps_missing for j in self._judgements()), default=0)
-        return total.steps / max(1, total.steps + missing)
+            done = time_done(self.driver.clock.now(), plan.length_s)
+            return replace(done, share=1 - OLD_SHARE * (1 - done.share)) if plan.fills_only else done
+        needed = steps + max((j.steps_missing for j in self._judgements()), default=0)
+        done = steps_done(steps, min(needed, plan.max_steps or needed))
+        return replace(done, share=done.share * (1 - OLD_SHARE))  # what comes after it
 
     def _look_for_collapse(self) -> None:
         assert self._silence is not None
@@ -275,7 +278,7 @@ class PointRun:
         if ended_by == "refused":
             refused = self.refused + ended["refused"]
             return f"{plural(refused, 'session')} {'was' if refused == 1 else 'were'} refused: no room in the KV pool"
-        full = f"the {driver.full_pool} pool was full at {driver.pool_full_s:.1f} s"
+        full = f"the {driver.full_pool} pool was full at {moment(driver.pool_full_s)}"
         if self.collapse is not None:
             return f"{full}; every session fell silent"
         return f"{full}: {plural(driver.preemptions, 'preemption')}" if driver.preemptions else full

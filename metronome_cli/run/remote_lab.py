@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 from metronome_cli.audio.streams import SpeechStreams
 from metronome_cli.config.profile import Profile
@@ -125,6 +125,8 @@ def shared(streams: StreamSource) -> StreamSource:
 @dataclass(slots=True)
 class RemoteLab(Lab):
     """A lab whose drivers have sockets. `fetch` makes one scrape's text."""
+
+    told_by_server: ClassVar[bool] = True
 
     endpoint: Endpoint | None = None
     fetch: Callable[[], str] | None = None

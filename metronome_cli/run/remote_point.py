@@ -18,7 +18,9 @@ from metronome_cli.measure.silence import SilenceWatch
 from metronome_cli.report.capacity import Binding, Ended, Point
 from metronome_cli.report.measured import Collapse
 from metronome_cli.report.wire import Wire
+from metronome_cli.report.words import moment, plural
 from metronome_cli.run.counted import counted, seen_collapse
+from metronome_cli.run.done import Done, steps_done, time_done
 from metronome_cli.run.point import WARM_UP_STEPS, WINDOW_S, PointPlan
 from metronome_cli.run.pool_forecast import forecast_of
 from metronome_cli.run.remote_lab import RemoteLab
@@ -38,7 +40,7 @@ class RemotePointRun:
         self.plan = plan
         self.driver = lab.paced(plan.head)
         self.collapse: Collapse | None = None
-        self.watch = Watch(lab, self.driver, plan.role, f"{plan.sessions} sessions")
+        self.watch = Watch(lab, self.driver, plan.role, plural(plan.sessions, "session"))
         self._window_s = max(WINDOW_S, 12 * lab.period_s)
         self._patience_s = max(2.0, 10 * lab.period_s)
         self._judged: list[Judgement] = []
@@ -124,11 +126,10 @@ class RemotePointRun:
     def _lost(self) -> int:
         return sum(count for reason, count in self.driver.population.ended.items() if reason not in NOT_LOST)
 
-    def _done(self) -> float:
-        plan = self.plan
-        if plan.max_steps is not None:
-            return self.driver.ledger.total.steps / plan.max_steps
-        return self.driver.clock.now() / (plan.length_s or self.lab.session_length_s)
+    def _done(self) -> Done:
+        if self.plan.max_steps is not None:
+            return steps_done(self.driver.ledger.total.steps, self.plan.max_steps)
+        return time_done(max(0.0, self.driver.clock.now() - self._spoke_s), self._most_s)
 
     def _fell_silent(self) -> None:
         self.collapse = seen_collapse(self.driver)
@@ -220,13 +221,13 @@ class RemotePointRun:
         verdict, reason = overall(judgements, drifts(driver.ledger), late)
         if ended_by == "pool_exhausted":
             harm = "every session fell silent" if self.collapse is not None else lost or reason
-            return "fail", f"the server's KV pool was full at {driver.pool_full_s:.1f} s; {harm}"
+            return "fail", f"the server's KV pool was full at {moment(driver.pool_full_s)}; {harm}"
         if ended_by == "generator" and late:
             return "inconclusive", late
         if lost and ended_by != "generator":
             return "fail", f"of {self.plan.sessions} sessions: {lost}"
         if self.collapse is not None:
-            return "fail", f"every session fell silent at {self.collapse.t_s:.1f} s"
+            return "fail", f"every session fell silent at {moment(self.collapse.t_s)}"
         if self.lab.stop() and verdict == "pass":
             return "inconclusive", "interrupted"
         return verdict, reason

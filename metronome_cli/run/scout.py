@@ -75,6 +75,8 @@ class Scout:
         self._calm: set[int] = set()  # N whose look stayed well within every latency limit
         self._soak = soak
         self._budget = Budget(lab.began_s, lab.period_s, budget_s)
+        lab.searching = True
+        lab.budget_s = None if soak and budget_s is None else self._budget.total_s
         self._confirm_steps = steps_to_confirm(lab.steps_needed, confirm_steps)
 
     @property
@@ -105,7 +107,6 @@ class Scout:
 
     def _ramp(self) -> int | None:
         """The largest number of sessions that the controller held in health."""
-        self.lab.progress = (0.05, 0.3)
         gains = self.gains
         limit_ms = self._limit_ms()
         controller = Aimd(gains, limit_ms)
@@ -113,7 +114,7 @@ class Scout:
         watch = Watch(self.lab, driver, "ramp", f"AIMD, target {gains.target:.0%} of the deadline")
         self._ramp_windows = watch.windows
         healthy, window_s = 0, max(gains.window_s, RAMP_WINDOW_PERIODS * self.lab.period_s)
-        for window in range(RAMP_WINDOWS):
+        for _ in range(RAMP_WINDOWS):
             try:
                 room = self._seat(driver, min(int(controller.cap), self.ceiling))
                 watch.cap, watch.offered = controller.cap, driver.population.refused + len(driver.population)
@@ -121,7 +122,7 @@ class Scout:
             except DeviceMemoryError as error:
                 self.lab.observer.notice(f"the ramp ends here: {error.message}")
                 break
-            tally, _ = watch.close_window(window / (window + 5))
+            tally, _ = watch.close_window()
             seated = len(driver.population)
             missed = tally.misses > 0 and limit_ms <= self.lab.deadline_ms
             decision = controller.update(tally.latency.percentile(gains.quantile), missed, seated)
@@ -158,7 +159,6 @@ class Scout:
 
     def _double(self) -> int | None:
         """`--method bisect`: double from one session until a look fails; the last good one."""
-        self.lab.progress = (0.05, 0.3)
         good, count = 0, 1
         while not self.lab.stop():
             if not self._look(count):
@@ -171,7 +171,6 @@ class Scout:
 
     def _bracket(self, start: int) -> int:
         """The largest promising N: strides up from `start`, then halves between good and bad, while there is time."""
-        self.lab.progress = (0.3, 0.5)
         step, good, bad = self.found.step, start, self.ceiling + 1
         stride = step
         while good + stride < bad and self._goes_on():

@@ -26,7 +26,6 @@ class Search(Scout):
     def _settle(self, candidate: int) -> None:
         """Confirm the candidate, stepping down while it does not hold; then show that the next step fails."""
         found, stride = self.found, self.found.step
-        self.lab.progress = (0.5, 0.9)
         for _ in range(DOWNWARD_TRIES):
             point = self._confirm(candidate)
             if self.lab.stop():
@@ -49,7 +48,6 @@ class Search(Scout):
         if found.safe is None:
             return
         found.undecided = None
-        self.lab.progress = (0.9, 1.0)
         self._show_the_next_fails()
 
     def _confirm(self, sessions: int, role: str = "confirm") -> Point:

@@ -91,7 +91,8 @@ def _watch(coming: int, tell: Tell) -> None:
         if asked:
             _leave(number[0])
         asked = True
-        tell(ACKNOWLEDGED)
+        with suppress(Exception):  # whatever became of the view: the next signal must be read
+            tell(ACKNOWLEDGED)
 
 
 def _leave(signum: int) -> None:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from metronome_cli.config.quantities import format_duration
 from metronome_cli.engine.types import PoolState
 from metronome_cli.load.drives import Drives
 from metronome_cli.measure.ledger import Tally
 from metronome_cli.report.measured import TimelinePoint
 from metronome_cli.report.thin import Timeline
+from metronome_cli.report.words import duration, instant
+from metronome_cli.run.done import Done
 from metronome_cli.run.lab import Lab
 from metronome_cli.run.observer import Snapshot, WindowCounts
 
 SLOW_S = 5.0  # a period from which on the wait for the first frame is announced
-SEARCHING = (
-    "ramp",
-    "screen",
-    "confirm",
-    "next",
-    "memory",
-)  # phases of a search: how many follow is not known
 LEAST_SHARE = 0.02  # of the command, before the pace says when it will end
 # Bounds of the latency histogram that a metrics endpoint shows, ms; the deadline is one more.
 BOUNDS_MS = (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000, 2000, 5000, 10000)
@@ -42,24 +36,23 @@ class Watch:
         self._phase = phase
         self._detail = detail
         self._began_s = time.perf_counter()
-        lab.observer.phase(phase, detail)
-        self._announce_first_frame()
+        lab.observer.phase(phase, detail + self._first_frame())
 
-    def _announce_first_frame(self) -> None:
+    def _first_frame(self) -> str:
         """When it is due, where that is long to wait for: nothing else is seen until then."""
         period_s = self.lab.period_s
-        if self.lab.clock == "real" and period_s >= SLOW_S:
-            due = datetime.now(UTC) + timedelta(seconds=period_s)
-            after = format_duration(period_s)
-            self.lab.observer.notice(f"waits for the first frame, due after {after}, at {due:%H:%M:%S} UTC")
+        if self.lab.clock != "real" or period_s < SLOW_S:
+            return ""
+        due = datetime.now(UTC) + timedelta(seconds=period_s)
+        return f", first frame due at {instant(due)}, after {duration(period_s)}"
 
     @property
     def timeline(self) -> list[TimelinePoint]:
         """The windows so far, in bounded room."""
         return self.windows.windows
 
-    def close_window(self, done: float | None = None, warm_up: bool = False) -> tuple[Tally, TimelinePoint]:
-        """End the window: its tally, its line in the timeline; `done` is this phase's share done, 0..1.
+    def close_window(self, done: Done | None = None, warm_up: bool = False) -> tuple[Tally, TimelinePoint]:
+        """End the window: its tally, its line in the timeline; `done`: how far this phase is.
 
         `warm_up`: the window counts nowhere else.
         """
@@ -67,7 +60,7 @@ class Watch:
         point = self._timeline_point(tally, warm_up)
         self.windows.add(point)
         self.lab.observer.event("window", {"phase": self._phase, **point.model_dump()})
-        self.lab.observer.snapshot(self._snapshot(tally, point, done))
+        self.lab.observer.snapshot(self._snapshot(tally, point, done or Done(0.0)))
         return tally, point
 
     def _occupancy(self, pool: PoolState) -> float | None:
@@ -97,20 +90,17 @@ class Watch:
             warm_up=warm_up,
         )
 
-    def _snapshot(self, tally: Tally, point: TimelinePoint, done: float | None) -> Snapshot:
+    def _snapshot(self, tally: Tally, point: TimelinePoint, done: Done) -> Snapshot:
         lab, total = self.lab, self.driver.ledger.total
         elapsed = time.perf_counter() - lab.began_s
-        progress = (
-            None if done is None else lab.progress[0] + min(1.0, done) * (lab.progress[1] - lab.progress[0])
-        )
         return Snapshot(
             phase=self._phase,
             detail=self._detail,
             elapsed_s=elapsed,
             run_s=point.t_s,
             clock=lab.clock,
-            progress=progress,
-            eta_s=self._left_s(progress),
+            progress=self._progress(elapsed, done.share),
+            eta_s=self._left_s(done.share),
             offered=max(self.offered, point.sessions),
             admitted=point.sessions,
             shed=self.shed,
@@ -130,20 +120,36 @@ class Watch:
             recent=tuple(self.driver.ledger.recent),
             verdict=self.verdict,
             random_weights=lab.random_weights,
+            told_by_server=lab.told_by_server,
+            done=done.words,
+            budget_s=lab.budget_s,
             window=None if point.warm_up else self._counts(tally),
         )
 
-    def _left_s(self, progress: float | None) -> float | None:
+    def _progress(self, elapsed_s: float, share: float) -> float | None:
+        """Of the command, or of a search's time; a bad step makes more steps needed, and the bar waits for them."""
+        lab = self.lab
+        if not lab.searching:
+            now = lab.progress[0] + min(1.0, share) * (lab.progress[1] - lab.progress[0])
+        elif lab.budget_s is not None:
+            now = min(1.0, elapsed_s / lab.budget_s)
+        else:
+            return None
+        lab.furthest = max(lab.furthest, now)
+        return lab.furthest
+
+    def _left_s(self, share: float) -> float | None:
         """Until the command ends, at this phase's pace; None where that means nothing.
 
         The virtual clock does not keep step with the wall's, and a search does not know what follows.
         """
-        if progress is None or self.lab.clock == "virtual" or self._phase in SEARCHING:
+        if self.lab.searching or self.lab.clock == "virtual":
             return None
-        share = progress - self.lab.progress[0]
-        if share < LEAST_SHARE or progress >= 1:
+        low, high = self.lab.progress
+        gone = min(1.0, share) * (high - low)
+        if gone < LEAST_SHARE or low + gone >= 1:
             return None
-        return (time.perf_counter() - self._began_s) * (1 - progress) / share
+        return (time.perf_counter() - self._began_s) * (1 - low - gone) / gone
 
     def _counts(self, tally: Tally) -> WindowCounts:
         bounds = sorted({*map(float, BOUNDS_MS), self.lab.deadline_ms})

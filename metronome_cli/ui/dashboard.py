@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from metronome_cli.report.words import cap, ms, percent, plural, span
+from metronome_cli.report.words import cap, measured, ms, percent, plural, span, time_line
 from metronome_cli.run.observer import FrameKind, Snapshot
 from metronome_cli.ui.glyphs import Glyphs, bar, level, printable
 
@@ -121,7 +121,11 @@ def _styled(text: Text, style: str) -> Text:
 def _headline(view: View) -> list[Text]:
     phase = printable(view.phase)
     detail = printable(view.detail)
-    return [Text(printable(view.title)), Text(f"{phase}: {detail}" if detail else phase)]
+    words = [f"{phase}: {detail}" if detail else phase]
+    snap = view.snapshot
+    if snap is not None and snap.done and (snap.phase, snap.detail) == (view.phase, view.detail):
+        words.append(printable(snap.done))
+    return [Text(printable(view.title)), Text(", ".join(words))]
 
 
 def _conditions(snap: Snapshot) -> list[Text]:
@@ -135,25 +139,31 @@ def _progress(page: Page, snap: Snapshot, elapsed_s: float) -> None:
     cells = []
     if snap.progress is not None:
         cells.append(Text(bar(snap.progress, min(30, page.room - 6), page.glyphs), style="cyan"))
+    if snap.progress is not None and snap.budget_s is None:
         cells.append(Text(percent(snap.progress)))
-    cells.append(Text(f"{span(elapsed_s)} elapsed"))
-    if snap.eta_s is not None:
-        cells.append(Text(f"about {span(snap.eta_s)} left"))
+        cells.append(Text(f"{span(elapsed_s)} elapsed"))
+        cells += [Text(f"about {span(snap.eta_s)} left")] if snap.eta_s is not None else []
+    else:
+        cells.append(Text(time_line(None, None, max(elapsed_s, snap.elapsed_s), snap.budget_s)))
     page.row(7, "progress", cells)
 
 
 def _sessions(page: Page, snap: Snapshot) -> None:
-    cells = [
+    offered = [
         Text(f"{snap.offered:,} offered"),
         Text(f"{snap.admitted:,} admitted"),
         Text(f"{snap.shed:,} shed"),
     ]
+    moving = []
     if snap.occupancy is not None:  # else nobody says who of them moves
         waiting = Text(f"{snap.waiting:,} waiting", style="bold red" if snap.waiting else "")
-        cells = [Text(f"{snap.running:,} running"), waiting, *cells]
+        moving = [Text(f"{snap.running:,} running"), waiting]
+    cells = offered if snap.told_by_server else [*moving, *offered]
     if snap.cap is not None:
         cells.append(Text(f"cap {cap(snap.cap)}", style="cyan"))
     page.row(6, "sessions", cells)
+    if snap.told_by_server and moving:
+        page.row(5, "server", moving)
 
 
 def _latency(page: Page, snap: Snapshot) -> None:
@@ -162,7 +172,7 @@ def _latency(page: Page, snap: Snapshot) -> None:
         Text(f"p50 {ms(snap.p50_ms)}"),
         Text(f"p99 {ms(snap.p99_ms)}", style="bold red" if late else "bold"),
         Text(f"max {ms(snap.max_ms)}"),
-        Text(f"of {ms(snap.deadline_ms)} ms"),
+        Text(f"ms of {measured(snap.deadline_ms, 'ms')}"),
     ]
     page.row(8, "latency", cells)
     if snap.recent:

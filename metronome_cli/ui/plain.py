@@ -1,19 +1,23 @@
 """Plain lines for logs: no control codes, one line a window, at most one a second of wall time.
 
-A window that was passed over is printed when its phase ends, so every phase shows at least its last one.
+A window that was passed over is printed when its phase ends, so every phase shows at least its last one. Where
+nothing is told for ten seconds, while a model loads or frames are far apart, a line says what is awaited.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from metronome_cli.report.words import cap, collapse_line, ms, percent, plural, span
+from metronome_cli.report.words import cap, collapse_line, measured, ms, percent, plural, span, time_line
 from metronome_cli.run.observer import Snapshot
 from metronome_cli.ui.glyphs import printable
 
 LEAST_INTERVAL_S = 1.0
+QUIET_S = 10.0
+TICK_S = 1.0
 
 
 class PlainLines:
@@ -33,15 +37,22 @@ class PlainLines:
         self._printed_s = float("-inf")
         self._pending: Snapshot | None = None
         self._conditions_said = False
+        self._awaited = ""
+        self._told_s = self._line_s = self._began_s
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        threading.Thread(target=self._tick, name="metronome-ticker", daemon=True).start()
 
     def phase(self, name: str, detail: str) -> None:
         """A new phase began."""
         self._flush()
-        self._line(f"{name}: {detail}" if detail else name)
+        self._await(f"{name}: {detail}" if detail else name)
+        self._line(self._awaited)
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """A line, or kept until the next one is due."""
         self._pending = snapshot
+        self._await(snap_name(snapshot))
         if self._now() - self._printed_s >= self._every_s:
             self._flush()
 
@@ -61,8 +72,22 @@ class PlainLines:
 
     def close(self) -> None:
         """Print what is pending."""
+        self._closed.set()
         self._flush()
         self._stream = None
+
+    def still(self) -> None:
+        """What is awaited, where the last line is long ago."""
+        now = self._now()
+        if self._awaited and now - self._line_s >= QUIET_S:
+            self._line(f"{self._awaited} ({span(now - self._told_s)} without news)")
+
+    def _tick(self) -> None:
+        while not self._closed.wait(TICK_S):
+            self.still()
+
+    def _await(self, what: str) -> None:
+        self._awaited, self._told_s = what, self._now()
 
     def _flush(self) -> None:
         snapshot, self._pending = self._pending, None
@@ -75,45 +100,58 @@ class PlainLines:
         self._line(window_line(snapshot) if snapshot.has_sessions else progress_line(snapshot))
 
     def _line(self, text: str) -> None:
-        if self._stream is None:
-            return
-        stamp = f"[{self._now() - self._began_s:7.1f} s] "
-        try:
-            self._stream.write(stamp + printable(text, self._stream) + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            self._stream = None
+        with self._lock:
+            if self._stream is None:
+                return
+            self._line_s = self._now()
+            stamp = f"[{self._line_s - self._began_s:7.1f} s] "
+            try:
+                self._stream.write(stamp + printable(text, self._stream) + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._stream = None
+
+
+def snap_name(snap: Snapshot) -> str:
+    """ "confirm: 25 sessions, step 210 of 480"."""
+    return f"{snap.phase}: {snap.detail}" + (f", {snap.done}" if snap.done else "")
 
 
 def conditions_line(snap: Snapshot) -> str:
     """What holds for every window of the run."""
     weights = "random weights, " if snap.random_weights else ""
-    return f"{weights}{snap.clock} clock, deadline {ms(snap.deadline_ms)} ms"
+    return f"{weights}{snap.clock} clock, deadline {measured(snap.deadline_ms, 'ms')}"
 
 
 def progress_line(snap: Snapshot) -> str:
     """How far work without sessions is, in one line."""
-    return " | ".join([f"{snap.phase} {snap.detail}", *_progress(snap)])
+    return " | ".join([f"{snap.phase} {snap.detail}", _progress(snap)])
 
 
 def window_line(snap: Snapshot) -> str:
     """One window in one line."""
-    pool = snap.occupancy is not None
-    parts = [
-        f"{snap.phase} {plural(snap.admitted, 'session')}",
-        (f"{snap.running} running {snap.waiting} waiting " if pool else "") + f"{snap.shed} shed",
-        f"p50 {ms(snap.p50_ms)} p99 {ms(snap.p99_ms)} max {ms(snap.max_ms)} of {ms(snap.deadline_ms)} ms",
-        f"{plural(snap.misses, 'miss')} {snap.empty_frames} empty in {plural(snap.frames, 'frame')}",
+    limit = measured(snap.deadline_ms, "ms")
+    parts = [f"{snap.phase} {plural(snap.admitted, 'session')}", *who_moves(snap)]
+    parts += [f"{snap.shed:,} shed"] if snap.shed else []
+    parts += [
+        f"p50 {ms(snap.p50_ms)} p99 {ms(snap.p99_ms)} max {ms(snap.max_ms)} ms of {limit}",
+        f"{plural(snap.misses, 'miss')} {snap.empty_frames:,} empty in {plural(snap.frames, 'frame')}",
     ]
     if snap.occupancy is not None:
         parts.append(f"pool {percent(snap.occupancy)}")
     if snap.cap is not None:
         parts.append(f"cap {cap(snap.cap)}")
-    return " | ".join([*parts, *_progress(snap)])
+    parts += [snap.done] if snap.done else []
+    return " | ".join([*parts, _progress(snap)])
 
 
-def _progress(snap: Snapshot) -> list[str]:
-    if snap.progress is None:
+def who_moves(snap: Snapshot) -> list[str]:
+    """Who runs and who waits; of a server that is its own word, of everybody on it and of its last scrape."""
+    if snap.occupancy is None:
         return []
-    left = f", about {span(snap.eta_s)} left" if snap.eta_s is not None else ""
-    return [f"{percent(snap.progress)} done{left}"]
+    whose = "server: " if snap.told_by_server else ""
+    return [f"{whose}{snap.running:,} running {snap.waiting:,} waiting"]
+
+
+def _progress(snap: Snapshot) -> str:
+    return time_line(snap.progress, snap.eta_s, snap.elapsed_s, snap.budget_s)

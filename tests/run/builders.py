@@ -79,9 +79,11 @@ class Recorder:
 
     def __init__(self):
         self.phases, self.snapshots, self.events, self.notices = [], [], [], []
+        self.details = []  # of the phases
 
     def phase(self, name, detail):
         self.phases.append(name)
+        self.details.append(detail)
 
     def snapshot(self, snapshot):
         self.snapshots.append(snapshot)

@@ -16,12 +16,12 @@ NATIVE = """
 import ctypes, signal
 from metronome_cli.run.stop import Stop
 with Stop().on_signals():
-    print("ready", flush=True)
     libc = ctypes.CDLL(None)
     libc.pthread_join.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     started = ctypes.c_void_p()
     sleep = ctypes.cast(libc.sleep, ctypes.c_void_p)
     libc.pthread_create(ctypes.byref(started), None, sleep, ctypes.c_void_p(60))
+    print("ready", flush=True)
     libc.pthread_join(started, None)
 """
 

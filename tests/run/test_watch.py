@@ -1,7 +1,10 @@
 """What observers see of a run: all of it, from the first instant, and what counts is told from what does not."""
 
+import re
+
 import pytest
 
+from metronome_cli.run.done import Done, steps_done, time_done
 from metronome_cli.run.point import PointPlan, PointRun
 from metronome_cli.run.watch import Watch
 from tests.run.builders import always, lab_on, small_profile
@@ -41,7 +44,7 @@ def test_the_highest_occupancy_of_a_run_is_in_the_window_that_saw_it():
 
 def watched(phase="single", clock="real", share=0.5, progress=(0.0, 1.0), **changes):
     lab = lab_on(always(0.004), clock=clock, progress=progress, **changes)
-    Watch(lab, lab.driver(1), phase, "1 session").close_window(share)
+    Watch(lab, lab.driver(1), phase, "1 session").close_window(Done(share))
     return lab.observer
 
 
@@ -54,19 +57,46 @@ def test_time_left_is_said_where_the_pace_tells_it():
     "changes",
     [
         {"clock": "virtual"},
-        {"phase": "confirm"},
-        {"phase": "ramp"},
+        {"searching": True},
+        {"searching": True, "budget_s": 40.0},
         {"share": 0.001},
         {"share": 1.0},
-        {"share": None},
     ],
 )
 def test_time_left_is_not_made_up(changes):
     assert watched(**changes).snapshots[0].eta_s is None
 
 
+def test_progress_never_goes_back():
+    """A bad step makes more steps needed, and a search goes from number to number."""
+    lab = lab_on(always(0.004), clock="real")
+    for share in (0.2, 0.5, 0.3, 0.6):
+        Watch(lab, lab.driver(1), "single", "1 session").close_window(Done(share))
+    assert [snapshot.progress for snapshot in lab.observer.snapshots] == [0.2, 0.5, 0.5, 0.6]
+
+
+def test_a_search_says_how_much_of_its_time_is_gone():
+    lab = lab_on(always(0.004), searching=True, budget_s=1e-9)
+    Watch(lab, lab.driver(1), "confirm", "1 session").close_window(Done(0.3, "step 144 of 480"))
+    (seen,) = lab.observer.snapshots
+    assert (seen.progress, seen.budget_s, seen.done) == (1.0, 1e-9, "step 144 of 480")
+    assert watched(searching=True).snapshots[0].progress is None
+
+
+@pytest.mark.parametrize(("done", "words"), [
+    (steps_done(210, 480), "step 210 of 480"),
+    (steps_done(1210, 4800), "step 1,210 of 4,800"),
+    (time_done(200.0, 600.0), "3 min 20 s of 10 min"),
+    (time_done(1.31, 1.92), "1.3 s of 1.9 s"),
+    (time_done(61.0, 60.0), "60 s of 60 s"),
+])  # fmt: skip
+def test_how_far_a_phase_is_in_words(done, words):
+    assert done.words == words
+
+
 def test_a_first_frame_that_is_far_away_is_announced():
     slow = small_profile(frame={"period": "1m", "sample_rate": 1000, "backlog_limit": 25})
-    assert watched(profile=slow).notices[0].startswith("waits for the first frame, due after 60 s, at ")
-    assert not watched(profile=slow, clock="virtual").notices
-    assert not watched().notices
+    said = watched(profile=slow).details[0]
+    assert re.fullmatch(r"1 session, first frame due at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, after 60 s", said)
+    assert watched(profile=slow, clock="virtual").details[0] == "1 session"
+    assert watched().details[0] == "1 session"

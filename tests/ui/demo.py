@@ -46,6 +46,7 @@ def snapshot_at(share, sessions=24, elapsed_s=None):
         recent=recent,
         verdict="p99 64 ms of 80 ms so far; 131 more steps for 99 % confidence",
         random_weights=True,
+        done=f"step {round(480 * share)} of 480",
     )
 
 
