@@ -14,8 +14,8 @@ EndReason = Literal[
     "context", "refused", "preempted", "lost_beat", "shed", "finished", "silenced", "engine",
     "unreachable", "queued", "closed", "garbage", "flood", "mute", "stalled", "error",
 ]  # fmt: skip
-# "silenced": the session's time was over while it waited for a block. From "unreachable" on, what becomes of
-# sessions over the network (load/wire.py).
+# "silenced": the session lived to its end, but fell silent on the way, or waited for a block when it came. From
+# "unreachable" on, what becomes of sessions over the network (load/wire.py).
 
 
 class OverError(Exception):

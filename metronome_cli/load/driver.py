@@ -132,8 +132,9 @@ class Driver:
             self.ledger.forget(session.index)
             return
         self.population.answered(session)
+        session.hear(outcome, self._free_s)
         if session.due_s > session.end_s:
-            self._end(session, "silenced" if outcome.waiting else "finished")
+            self._end(session, "silenced" if outcome.waiting or session.fell_silent else "finished")
         elif session.backlog(self._free_s) > self.population.profile.frame.backlog_limit:
             self.lost_beat += 1
             self._end(session, "lost_beat")

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from metronome_cli.engine.types import Audio
+from metronome_cli.engine.types import Audio, FrameOutcome
+from metronome_cli.measure.silence import patience_s
 
 
 class Stream(Protocol):
@@ -39,6 +40,16 @@ class Session:
     stream: Stream
     turns: Turns
     next_frame: int = 0
+    empty_since_s: float | None = None  # the first of the empty frames since its last output
+    fell_silent: bool = False  # whether it ever was without output for longer than a silence takes
+
+    def hear(self, outcome: FrameOutcome, now_s: float) -> None:
+        """Take note of whether a frame that owed an answer brought one."""
+        if outcome.delivered:
+            self.empty_since_s = None
+        elif outcome.expected:
+            self.empty_since_s = now_s if self.empty_since_s is None else self.empty_since_s
+            self.fell_silent |= now_s - self.empty_since_s >= patience_s(self.period_s)
 
     @property
     def due_s(self) -> float:

@@ -36,7 +36,7 @@ def test_bounded_it_converges_below_the_wall(arms):
 def test_unbounded_it_over_admits_into_the_wall(arms):
     arm = arms["unbounded"]
     assert arm.collapsed
-    assert arm.lost_sessions > 0
+    assert arm.lost_sessions >= arm.collapse.waiting  # though blocks come free when the first of them leave
     assert arm.collapse.occupancy > 0.95
     assert arm.collapse.waiting > 10 * arm.collapse.running
     silent = [p for p in arm.timeline if p.frames and p.frames == p.empty_frames]
