@@ -99,8 +99,10 @@ class Capacity(Part):
     """Confidence of each verdict."""
     binding_stage: str | None = None
     """Slowest stage of the step, where the deadline binds."""
-    memory_limit_sessions: Natural | None = None
-    """No search goes beyond it: sessions whose caches may fit the pool at the session length; null: not known."""
+    search_ceiling_sessions: Natural | None = None
+    """The search looked no higher: with one session more the caches would not fit the pool even between frames. A frame
+    takes more while it is served, so fewer sessions may hold; null: not known.
+    """
     gains: dict[str, float] = Field(default_factory=dict)
     """Every gain of the controller."""
     ramp: list[TimelinePoint] = Field(default_factory=list)

@@ -105,7 +105,7 @@ class Findings:
             method=self._method,
             step=found.step,
             binding_stage=self._slowest_stage(found),
-            memory_limit_sessions=search.memory_limit if search and search.memory_known else None,
+            search_ceiling_sessions=search.memory_limit if search and search.memory_known else None,
             gains=search.gains.as_dict() if search else {},
             ramp=search.ramp_timeline if search else [],
             points=list(self.points),
