@@ -8,6 +8,7 @@ from metronome_cli.cli import options
 
 if TYPE_CHECKING:
     from metronome_cli.cli.conduct import Run
+    from metronome_cli.cli.output import Plan
     from metronome_cli.config.settings import Settings
     from metronome_cli.run.capacity_plan import CapacityPlan
 
@@ -92,11 +93,24 @@ def capacity(
     settings = settle(given, from_model=profile_of_model)
     plan = capacity_plan(settings)
     if settings["dry_run"]:
-        from metronome_cli.run.dry_run import outline
-
-        show_plan(outline(plan), as_json=settings["json"])
+        show_plan(_outline(settings, plan), as_json=settings["json"])
     else:
         conduct(settings, _runner(settings, plan))
+
+
+def _outline(settings: Settings, plan: CapacityPlan) -> Plan:
+    """What would run, on a server over the network or here."""
+    if settings["target"] is None:
+        from metronome_cli.run.dry_run import outline
+
+        return outline(plan)
+    from metronome_cli.targets.protocols import need_libraries
+
+    need_libraries()
+    from metronome_cli.run.dry_run_server import outline_server
+    from metronome_cli.run.plans import remote_plan
+
+    return outline_server(plan, remote_plan(settings))
 
 
 def _runner(settings: Settings, plan: CapacityPlan) -> Run:

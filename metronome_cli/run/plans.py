@@ -74,9 +74,9 @@ def remote_plan(settings: Settings) -> RemotePlan:
                 f"--{key.replace('_', '-')} is for the engine in this process",
                 hint="leave it out with --target",
             )
-    if settings["clock"] != "real":
+    if settings.given("clock") and settings["clock"] != "real":
         raise UsageError(
-            "--target takes only the real clock", hint="leave --clock out, or choose a real-clock profile"
+            "--target takes only the real clock: a server steps by itself", hint="leave --clock out"
         )
     from metronome_cli.run.remote_lab import RemotePlan
 
@@ -228,11 +228,6 @@ def _check(settings: Settings) -> None:
                 f"{SETTINGS[key].flag} is for callers of a server",
                 hint="give --target, or leave it out: an engine runs here",
             )
-    if settings["dry_run"] and settings["target"] is not None:
-        raise UsageError(
-            "--dry-run foretells a run of an engine in this process, not a server's",
-            hint="leave --target out",
-        )
     if settings["replay"] is None:
         settings.profile.check_length(settings["session_length"])
     if settings["trials"] is not None and settings["sessions"] is None:

@@ -184,6 +184,17 @@ def headers(traits: Traits, environ: Mapping[str, str] | None = None) -> dict[st
     return found
 
 
+def candidates(target: str) -> tuple[str, ...]:
+    """The protocols that a server may speak by its path, in the order in which they are tried; a realtime one may turn
+    out to be vllm-realtime or unmute. Raises UsageError for a bad address.
+    """
+    address(target, "/")
+    path = urllib.parse.urlsplit(target if "://" in target else f"ws://{target}").path
+    if path in _BY_PATH:
+        return (_BY_PATH[path],)
+    return ("realtime",) if path.endswith("/realtime") else _TRIED
+
+
 async def detect(
     target: str, limits: Limits, environ: Mapping[str, str] | None = None, ca_file: Path | None = None
 ) -> str:
@@ -191,11 +202,9 @@ async def detect(
 
     Raises EngineError when it cannot be reached, UsageError when nothing fits.
     """
-    address(target, "/")
-    path = urllib.parse.urlsplit(target if "://" in target else f"ws://{target}").path
-    if path in _BY_PATH:
-        return _BY_PATH[path]
-    tried = ("realtime",) if path.endswith("/realtime") else _TRIED
+    tried = candidates(target)
+    if len(tried) == 1 and tried[0] != "realtime":
+        return tried[0]
     for protocol in tried:
         found = endpoint(target, protocol, limits, environ, ca_file=ca_file)
         try:

@@ -24,7 +24,7 @@ PREDICT = ["predict", "--profile", "smoke", "--sessions", "4"]
     ([*CAPACITY, "--workers", "2"], "--workers is for callers of a server"),
     ([*CAPACITY, "--max-sessions", "9" * 30], "out of range"),
     ([*CAPACITY, "--session-length", "1ms"], "ends before its first frame"),
-    ([*CAPACITY, "--target", "ws://127.0.0.1:1", "--clock", "real"], "not a server's"),
+    ([*CAPACITY, "--target", "ws://127.0.0.1:1", "--clock", "virtual"], "only the real clock"),
     ([*FLEET, "--peak-sessions", "1000000000"], "more than a million GPUs"),
     ([*FLEET, "--arrivals", "1000000/s", "--mean-call", "1000h"], "more than a million GPUs"),
     ([*FLEET, "--arrivals", "2/s", "--mean-call", "4m", "--block", "0"], "--block 0"),

@@ -1,19 +1,24 @@
 """What a run says of itself beforehand, against what it then does."""
 
 import json
+import socket
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
+from metronome_cli.cli import run
 from metronome_cli.config.loading import load_profile
 from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.quantities import format_duration
+from metronome_cli.errors import ExitCode
 from metronome_cli.run.capacity import run_capacity
 from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.dry_run import memory_of, outline
 from metronome_cli.run.lab import steps_to_confirm
-from metronome_cli.run.point import PointPlan, PointRun
+from metronome_cli.run.point import WARM_UP_STEPS, PointPlan, PointRun
+from metronome_cli.run.scout import LOOK_STEPS
 from metronome_cli.run.search import Search
 from metronome_cli.targets.fake import FakeTarget
 from tests.run.builders import always, lab_on, small_profile
@@ -48,7 +53,7 @@ def test_nothing_is_loaded(flags):
 def test_a_judged_point_takes_no_longer_than_foretold():
     lab = lab_on(always(0.01))
     plan = CapacityPlan(profile=lab.profile, sessions=1, clock="virtual", session_length_s=60.0)
-    judged = outline(plan).phases[0]
+    judged = outline(plan).course.phases[0]
     steps = steps_to_confirm(lab.steps_needed, plan.confirm_steps)
     point = PointRun(lab, PointPlan(1, "single", max_steps=steps, settle_early=False)).run(into=[])
     assert 0 < point.duration_s <= judged.most_s + max(1.0, 12 * lab.period_s)  # the last window ends whole
@@ -62,7 +67,71 @@ def test_a_search_keeps_within_what_was_foretold(policy):
     search = Search(lab, gains=_gains(), method="ramp", soak=False, confirm_steps=1000)
     search.run()
     took = search.ramp_timeline[-1].t_s + sum(point.duration_s for point in search.points)
-    assert ahead.least_s <= took <= ahead.most_s
+    assert ahead.course.least_s <= took <= ahead.course.most_s
+
+
+@pytest.mark.parametrize(
+    ("period", "given_s", "budget_s"), [("80ms", None, 40.0), ("2s", None, 1000.0), ("2s", 300.0, 300.0)]
+)
+def test_a_search_in_real_time_keeps_to_its_budget_and_says_so(period, given_s, budget_s):
+    profile = small_profile(frame={"period": period, "sample_rate": 16000})
+    course = outline(CapacityPlan(profile, session_length_s=600.0, budget_s=given_s)).course
+    assert (course.budget_s, course.usual_s) == (budget_s, budget_s)
+    assert dict(course.rows())["budget"].startswith(f"{format_duration(budget_s)}; then nothing")
+    assert dict(course.rows())["duration"].startswith(f"about {format_duration(budget_s)} of real time")
+    looks = {phase.what: phase for phase in course.phases}["looks"]
+    assert looks.most_s <= budget_s + 2 * (LOOK_STEPS + WARM_UP_STEPS) * profile.frame.period_s
+    longer = outline(CapacityPlan(profile, session_length_s=600.0, budget_s=2 * budget_s)).course
+    assert course.usual_s <= course.most_s <= longer.most_s
+
+
+def test_a_soak_takes_a_whole_life_at_the_least_whatever_the_budget():
+    course = outline(CapacityPlan(small_profile(), session_length_s=600.0, soak=True)).course
+    assert course.budget_s == 40.0
+    assert 600.0 < course.usual_s <= 601.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ([], "the first that it answers to: moshi, moshi-server, realtime"),
+        (
+            ["--protocol", "vllm-realtime", "--sessions", "3"],
+            "3 sessions, a frame of 80 ms at 16,000 Hz each",
+        ),
+        (["--sessions", "1", "--session-length", "5m"], "judges 1 session for 5 min"),
+        (["--slo", "p99<50ms", "--workers", "2"], "p99<50ms"),
+        (["--workers", "1"], "in 1 process"),
+    ],
+)
+def test_of_a_server_it_says_what_would_be_offered_and_nobody_knocks(flags, says, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        door.settimeout(0.2)
+        target = f"ws://127.0.0.1:{door.getsockname()[1]}"
+        assert run(["capacity", "--target", target, "--dry-run", *flags]) == 0
+        with pytest.raises(TimeoutError):
+            door.accept()
+    said = " ".join(capsys.readouterr().out.split())
+    assert says in said
+    assert f"server {target}" in said
+    assert "not known whether it is there" in said
+    assert said.endswith("Nothing was sent and nobody knocked.")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--target", "nonsense://x"], "is not an address"),
+        (
+            ["--target", "ws://h", "--trials", "2", "--sessions", "1"],
+            "--trials is for the engine in this process",
+        ),
+        (["--target", "ws://h", "--ca-file", "/nowhere.pem"], "/nowhere.pem"),
+    ],
+)
+def test_what_a_server_cannot_be_asked_is_refused_beforehand_too(flags, message, capsys):
+    assert run(["capacity", "--dry-run", *flags]) == ExitCode.USAGE
+    assert message in capsys.readouterr().err
 
 
 def _gains():
@@ -86,7 +155,7 @@ def test_as_json_it_has_the_same_facts():
     data = json.loads(ahead.as_json())
     assert data["schema"] == "metronome.plan/1"
     assert [phase["what"] for phase in data["phases"]] == ["bounded", "unbounded", "unbounded, memory guard"]
-    assert data["duration"]["most_s"] == pytest.approx(ahead.most_s)
+    assert data["duration"]["most_s"] == pytest.approx(ahead.course.most_s)
     assert data["memory"]["total"] == ahead.memory.total
 
 
@@ -100,7 +169,7 @@ def test_a_replay_takes_as_long_as_what_was_recorded(tmp_path):
         build=lambda *_: lambda profile, seats: FakeTarget(profile, seats, lambda n: 0.01),
     )
     ahead = outline(replace(plan, sessions=None, session_length_s=None, record=None, replay=kept))
-    assert ahead.most_s == 20.0
+    assert ahead.course.most_s == 20.0
     assert ahead.session_length_s == 20.0
     assert ahead.memory.sessions == 3
-    assert str(kept) in ahead.does
+    assert str(kept) in ahead.course.does
