@@ -63,11 +63,23 @@ class Objective:
         if self.unit == "fraction":
             percent = format((Decimal(repr(self.limit)) * 100).normalize(), "f")
             return f"{self.metric}{self.comparator}{percent}%"
-        return f"{self.metric}{self.comparator}{plain_number(self.limit)}{'ms' if self.unit == 'ms' else ''}"
+        limit = _latency(self.limit) if self.unit == "ms" else plain_number(self.limit)
+        return f"{self.metric}{self.comparator}{limit}"
 
     def holds(self, value: float) -> bool:
         """Whether one measured value, in the objective's unit, is within the bound."""
         return value <= self.limit if self.comparator == "<=" else value < self.limit
+
+
+def _latency(limit_ms: float) -> str:
+    """ "80ms", "2500ms"; whole seconds and more from 10 s on: "30s", "90s", "10m", "1h"."""
+    seconds = limit_ms / 1000
+    if limit_ms < 10_000 or not seconds.is_integer():
+        return f"{plain_number(limit_ms)}ms"
+    for unit_s, unit in ((3600, "h"), (60, "m")):
+        if seconds % unit_s == 0:
+            return f"{seconds / unit_s:.0f}{unit}"
+    return f"{seconds:.0f}s"
 
 
 def _metric(name: str, text: str) -> tuple[str, Unit]:

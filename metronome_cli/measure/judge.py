@@ -129,7 +129,7 @@ def _extreme(metric: str, evidence: Evidence) -> float:
 def _judge_share(
     objective: ObjectiveLike, measured: float | None, bad: int, steps: int, share: float, confidence: float
 ) -> Judgement:
-    reason, missing = f"{bad} of {steps:,} steps over", 0
+    reason, missing = f"{bad:,} of {steps:,} step{'' if steps == 1 else 's'} over", 0
     verdict: Verdict = "inconclusive"
     if proves(bad, steps, share, confidence):
         verdict = "pass"
@@ -250,6 +250,14 @@ def is_timing(metric: str) -> bool:
     return tail_share(metric) is not None or metric in ("max", "misses", "streak", "lost_beat")
 
 
+def left_open(judgements: Sequence[Judgement], late: str | None) -> list[Judgement]:
+    """The same, but where the generator was `late` itself, what depends on time says nothing."""
+    return [
+        replace(one, verdict="inconclusive", reason=late) if late and is_timing(one.metric) else one
+        for one in judgements
+    ]
+
+
 def overall(
     judgements: Sequence[Judgement], unsteady: str | None = None, late: str | None = None
 ) -> tuple[Verdict, str]:
@@ -257,8 +265,7 @@ def overall(
 
     A generator that was `late` takes the blame for every timing objective that failed.
     """
-    failed = [j for j in judgements if j.verdict == "fail" and not (late and is_timing(j.metric))]
-    if failed:
+    if failed := [j for j in left_open(judgements, late) if j.verdict == "fail"]:
         return "fail", _reasons(failed)
     if late or unsteady:
         return "inconclusive", late or unsteady or ""

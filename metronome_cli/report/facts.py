@@ -8,8 +8,9 @@ from typing import Any
 from metronome_cli.config.quantities import format_size
 from metronome_cli.report.arms import Arm
 from metronome_cli.report.capacity import Point
+from metronome_cli.report.measured import ObjectiveResult
 from metronome_cli.report.model import Report
-from metronome_cli.report.words import duration, ms, number, plural
+from metronome_cli.report.words import duration, measured, ms, number, plural
 
 RANDOM_WEIGHTS = (
     "Weights were random: load and memory are those of the model's shape, what it said means nothing."
@@ -57,6 +58,13 @@ def busy_with_others(report: Report) -> str | None:
     if not isinstance(busy, int | float) or not isinstance(cores, int | float) or busy < BUSY_CORES:
         return None
     return f"other work used {busy:.1f} of {cores:g} cores"
+
+
+def of_what(result: ObjectiveResult) -> str:
+    """What was measured for an objective, and of what where that is a share: "7.1 ms", "61 % of frames"."""
+    value = measured(result.measured, result.unit)
+    is_share = result.objective.startswith(("misses", "empty")) and result.measured is not None
+    return f"{value} of frames" if is_share else value
 
 
 def _wires(report: Report) -> Iterator[str]:

@@ -15,6 +15,7 @@ from metronome_cli.report.facts import conditions, flat, notes, server_of, setti
 from metronome_cli.report.model import Report
 from metronome_cli.report.table import Table
 from metronome_cli.report.tables import tables
+from metronome_cli.report.words import instant
 from metronome_cli.report.write import write_text
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -69,7 +70,7 @@ def _header(report: Report) -> str:
         badges.append(("random weights", "caution"))
     if report.clock:
         badges.append((f"{report.clock} clock", "caution" if report.clock == "virtual" else ""))
-    badges.append((f"{report.started_at:%Y-%m-%d %H:%M} UTC", ""))
+    badges.append((instant(report.started_at), ""))
     items = "".join(f'<li class="{kind}">{text(label)}</li>' for label, kind in badges)
     return (
         f"<header><h1>{text(_title(report))}</h1>\n"

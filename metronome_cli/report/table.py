@@ -10,7 +10,7 @@ from metronome_cli.report.words import NO_DATA
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`matters`: columns with less are left out first where there is no room; 9 is never left out.
+    """`matters`: columns with less go below their row first where there is no room beside the others; 9 never does.
 
     `below`: a sentence, which goes below its row where there is too little room beside it.
     """

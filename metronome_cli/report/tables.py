@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from metronome_cli.config.quantities import format_size
 from metronome_cli.report.arms import Arm
 from metronome_cli.report.capacity import Point
+from metronome_cli.report.facts import of_what
 from metronome_cli.report.forecast import Interval
 from metronome_cli.report.model import Report
 from metronome_cli.report.probe_text import device, surfaces
@@ -14,7 +15,7 @@ from metronome_cli.report.table import Column, Table, without_empty_columns
 from metronome_cli.report.tables_probe import age_limits, cells, movers, policy_costs
 from metronome_cli.report.tables_quality import quality_tables
 from metronome_cli.report.wire import Wire
-from metronome_cli.report.words import NO_DATA, chance, duration, measured, ms, number, percent
+from metronome_cli.report.words import NO_DATA, bound, chance, duration, moment, ms, number, percent
 
 
 def tables(report: Report) -> list[Table]:
@@ -33,16 +34,17 @@ def objectives(report: Report) -> Table:
     columns = [Column("objective", text=True), Column("verdict", text=True), Column("measured"),
                Column("limit", 5), Column("confidence", 4), Column("why", 3, text=True, below=True)]  # fmt: skip
     rows = [
-        [o.objective, o.verdict, measured(o.measured, o.unit), measured(o.limit, o.unit),
+        [o.objective, o.verdict, of_what(o), bound(o.limit, o.unit),
          percent(o.confidence), o.reason]
         for o in report.objectives
     ]  # fmt: skip
-    return Table("Objectives", columns, rows)
+    return Table("Objectives, judged on steps", columns, rows)
 
 
 POINT_COLUMNS = [
     Column("sessions"), Column("verdict", text=True), Column("run", 2, text=True), Column("p50 ms", 3),
-    Column("p99 ms", 8), Column("max ms", 4), Column("misses", 7), Column("empty", 6), Column("steps", 3),
+    Column("p99 ms", 8), Column("max ms", 4), Column("frames", 4), Column("misses", 7), Column("empty", 6),
+    Column("steps", 3),
     Column("pool", 5), Column("binds", 6, text=True), Column("why", 1, text=True, below=True),
 ]  # fmt: skip
 
@@ -51,14 +53,18 @@ def points(report: Report) -> Table:
     """Every number of sessions that was measured, smallest first."""
     measured_points = report.capacity.points if report.capacity else []
     ordered = sorted(measured_points, key=lambda point: point.sessions)
-    return Table("Capacity", POINT_COLUMNS, [_point(point) for point in ordered])
+    return Table(
+        "Capacity: latency, misses and empty answers of frames",
+        POINT_COLUMNS,
+        [_point(point) for point in ordered],
+    )
 
 
 def _point(point: Point) -> list[str]:
     latency = point.latency_ms
     return [
         number(point.sessions), point.verdict, point.role or NO_DATA, ms(latency.p50), ms(latency.p99),
-        ms(latency.max), number(point.misses), number(point.empty_frames), number(point.steps),
+        ms(latency.max), number(point.frames), number(point.misses), number(point.empty_frames), number(point.steps),
         percent(point.occupancy_max), NO_DATA if point.binding == "none" else point.binding, point.reason,
     ]  # fmt: skip
 
@@ -100,7 +106,7 @@ def _arm(arm: Arm) -> list[str]:
     settled = NO_DATA if arm.settled_sessions is None else number(round(arm.settled_sessions))
     return [
         arm.name, arm.policy, settled, "yes" if arm.collapsed else "no",
-        duration(arm.collapse.t_s) if arm.collapse else NO_DATA, number(arm.lost_sessions),
+        moment(arm.collapse.t_s if arm.collapse else None), number(arm.lost_sessions),
         percent(arm.occupancy_max), percent(arm.filled_share), arm.reason,
     ]  # fmt: skip
 

@@ -12,9 +12,11 @@ from metronome_cli.report.model import Report
 from metronome_cli.report.probe_text import small_plot
 from metronome_cli.report.table import Column, Table
 from metronome_cli.report.tables import tables
+from metronome_cli.report.words import NO_DATA
 
 PIPE_WIDTH = 100  # columns where no terminal says how many
 _LEAST_TEXT = 14  # a column of text is wrapped into at least this
+_SHORT_TEXT = 24  # and one of a few words into its longest word
 _LEAST_SENTENCE = 36  # and a sentence, or it goes below its row
 _GAP = "  "
 
@@ -54,19 +56,30 @@ def _facts(facts: Sequence[tuple[str, str]], width: int) -> str:
 
 
 def render_table(table: Table, width: int) -> str:
-    """A table within `width`: columns that matter less are left out, then text is wrapped inside its column."""
-    beside, below = _sentences_below(table, width)
+    """A table within `width`: names and text are wrapped inside their columns; columns that have no room even then
+    go below their row, those that matter less first. Nothing is left out.
+    """
+    beside, sentences = _sentences_below(table, width)
     keep = _columns_that_fit(beside, width)
     columns = [beside.columns[index] for index in keep]
-    rows = [[_cell(row[index]) for index in keep] for row in beside.rows]
     widths = _widths(beside, keep, width)
-    lines = _lines([column.name for column in columns], columns, widths)
-    lines = lines if any(column.name for column in columns) else []
-    indent = " " * (widths[0] + len(_GAP) if below else 0)
-    for row, sentence in zip(rows, below or [""] * len(rows), strict=True):
-        lines += _lines(row, columns, widths)
-        lines += [fill(indent + sentence, width, indent)] if sentence else []
-    return "\n".join([table.title, *lines])
+    named = any(column.name for column in columns)
+    lines = _lines([column.name for column in columns], columns, widths, names=True) if named else []
+    indent = " " * (widths[0] + len(_GAP))
+    for row, sentence in zip(beside.rows, sentences or [""] * len(beside.rows), strict=True):
+        lines += _lines([_cell(row[index]) for index in keep], columns, widths)
+        below = "; ".join(filter(None, [_pairs(beside, row, keep), sentence]))
+        lines += [fill(indent + below, width, indent)] if below else []
+    return "\n".join([fill(table.title, width), *lines])
+
+
+def _pairs(table: Table, row: Sequence[str], keep: Sequence[int]) -> str:
+    """ "run confirm, p50 ms 16": the cells of a row that have no column."""
+    return ", ".join(
+        f"{column.name} {cell}".strip()
+        for index, (column, cell) in enumerate(zip(table.columns, row, strict=True))
+        if index not in keep and cell not in ("", NO_DATA)
+    )
 
 
 def _sentences_below(table: Table, width: int) -> tuple[Table, list[str]]:
@@ -103,16 +116,20 @@ def _widest(table: Table, index: int) -> int:
 
 
 def _least(table: Table, index: int) -> int:
-    """Figures need their width; text can be wrapped."""
-    widest, column = _widest(table, index), table.columns[index]
-    return min(widest, max(_LEAST_TEXT, len(column.name))) if column.text else widest
+    """Figures need their width; names and text are wrapped between words, but not into a column of single words."""
+    column, cells = table.columns[index], [row[index] for row in table.rows]
+    if not column.text:
+        return max(map(len, [*column.name.split(), *cells]), default=0)
+    widest = _widest(table, index)
+    word = max((len(word) for text in (column.name, *cells) for word in text.split()), default=0)
+    return word if widest <= _SHORT_TEXT else min(widest, max(_LEAST_TEXT, min(word, _SHORT_TEXT)))
 
 
 def _widths(table: Table, keep: Sequence[int], width: int) -> list[int]:
-    """Each column's width: its widest cell, text columns made narrower where the line is too long."""
+    """Each column's width: its widest cell, made narrower where the line is too long."""
     widths = {index: _widest(table, index) for index in keep}
     while (over := sum(widths.values()) + len(_GAP) * (len(keep) - 1) - width) > 0:
-        room = {index: widths[index] - _least(table, index) for index in keep if table.columns[index].text}
+        room = {index: widths[index] - _least(table, index) for index in keep}
         index = max(room, key=lambda index: room[index], default=-1)
         if index < 0 or room[index] <= 0:
             break
@@ -120,10 +137,12 @@ def _widths(table: Table, keep: Sequence[int], width: int) -> list[int]:
     return [widths[index] for index in keep]
 
 
-def _lines(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
-    """A row on as many lines as its longest cell needs."""
+def _lines(
+    row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], *, names: bool = False
+) -> list[str]:
+    """A row on as many lines as its longest cell needs; figures stay on one, the names above them need not."""
     cells = [
-        textwrap.wrap(cell, size) or [""] if column.text else [cell]
+        textwrap.wrap(cell, size, break_on_hyphens=False) or [""] if column.text or names else [cell]
         for cell, column, size in zip(row, columns, widths, strict=True)
     ]
     return [

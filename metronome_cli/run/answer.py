@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from metronome_cli.config.quantities import format_duration
 from metronome_cli.report.arms import Arm, Trials
 from metronome_cli.report.capacity import Capacity, Point
-from metronome_cli.report.facts import busy_with_others
+from metronome_cli.report.facts import busy_with_others, of_what
 from metronome_cli.report.model import Report
-from metronome_cli.report.words import chance
+from metronome_cli.report.words import bound, chance, duration, measured, moment, percent, sessions, span
 
 
 def answer(report: Report, decisive: Point | None) -> str:
@@ -46,30 +45,30 @@ def _arm(arm: Arm) -> str:
     settled = "" if arm.settled_sessions is None else f" settles at {arm.settled_sessions:.0f} sessions"
     if arm.collapse is not None:
         last = arm.collapse.last_output_t_s
-        silent = "" if last is None else f", the last answer at {last:.0f} s"
+        silent = "" if last is None else f", the last answer at {moment(last)}"
         return (
-            f"{arm.name} ({arm.policy}): over-admits into the wall, pool full at {arm.collapse.t_s:.0f} s{silent}, "
-            f"{sessions_text(arm.lost_sessions)} lost."
+            f"{arm.name} ({arm.policy}): over-admits into the wall, pool full at {moment(arm.collapse.t_s)}{silent}, "
+            f"{sessions(arm.lost_sessions)} lost."
         )
     if arm.reason:
         return f"{arm.name} ({arm.policy}): {arm.reason}."
-    full = "" if arm.occupancy_max is None else f", pool at most {_percent(arm.occupancy_max)} full"
-    return f"{arm.name} ({arm.policy}):{settled}{full}, {sessions_text(arm.lost_sessions)} lost."
+    full = "" if arm.occupancy_max is None else f", pool at most {percent(arm.occupancy_max)} full"
+    return f"{arm.name} ({arm.policy}):{settled}{full}, {sessions(arm.lost_sessions)} lost."
 
 
 def _trials(series: Trials) -> str:
     predicted = series.predicted_probability
     text = f"{series.policy}: {series.collapsed} of {series.trials} runs collapsed"
     if series.share_low is not None and series.share_high is not None:
-        text += f" (90 % interval {_percent(series.share_low)} to {_percent(series.share_high)})"
+        text += f" (90 % interval {percent(series.share_low)} to {percent(series.share_high)})"
     return text + ("." if predicted is None else f"; predicted {chance(predicted)}.")
 
 
 def _safe(capacity: Capacity, point: Point) -> str:
     if capacity.safe_sessions is None:
         return "No concurrency was confirmed as safe."
-    count = sessions_text(capacity.safe_sessions)
-    sentence = f"Safe: {count} for {format_duration(capacity.session_length_s)} ({_evidence(point)})."
+    count = sessions(capacity.safe_sessions)
+    sentence = f"Safe: {count} for {duration(capacity.session_length_s)} ({_evidence(point)})."
     if capacity.binding != "none":
         stage = f" (mostly {capacity.binding_stage})" if capacity.binding_stage else ""
         sentence += f" Binds: {capacity.binding}{stage}."
@@ -77,7 +76,7 @@ def _safe(capacity: Capacity, point: Point) -> str:
         (p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"), None
     )
     if failing is not None:
-        return sentence + f" {sessions_text(failing.sessions)} fail: {_why(failing)}{_open(capacity)}."
+        return sentence + f" {_failing(failing)}{_open(capacity)}."
     if capacity.binding == "slots":
         return sentence + " More were not tried."
     return sentence + " The next step was not settled."
@@ -93,22 +92,34 @@ def _open(capacity: Capacity) -> str:
 
 def _no_safe(capacity: Capacity, point: Point) -> str:
     if capacity.first_failing == 1:
-        return f"Infeasible: one session fails already: {_why(point)}. Binds: {capacity.binding}."
+        why = f"{_why(point)}.{_early(capacity, point)}"
+        return f"Infeasible: one session fails already: {why} Binds: {capacity.binding}."
     if capacity.method == "replay" and point.verdict == "fail":
         return f"{_single(capacity, point)} No smaller number of the recorded load was shown to hold."
-    return (
-        f"Inconclusive: no concurrency was confirmed; {sessions_text(point.sessions)}: {_unsettled(point)}."
-    )
+    return f"Inconclusive: no concurrency was confirmed; {sessions(point.sessions)}: {_unsettled(point)}."
 
 
 def _single(capacity: Capacity, point: Point) -> str:
-    count = sessions_text(point.sessions)
-    length = format_duration(capacity.session_length_s)
+    count = sessions(point.sessions)
+    length = duration(capacity.session_length_s)
     if point.verdict == "pass" and capacity.safe_sessions is not None:
         return f"Holds: {count} for {length} ({_evidence(point)})."
     if point.verdict == "fail":
-        return f"Fails: {count} for {length}: {_why(point)}. Binds: {point.binding}."
+        return f"Fails: {count} for {length}: {_why(point)}.{_early(capacity, point)} Binds: {point.binding}."
     return f"Inconclusive: {count} for {length}: {_unsettled(point)}."
+
+
+def _failing(point: Point) -> str:
+    """What was seen to fail, and in which kind of run: few of them are as long as a session."""
+    seen = {"screen": " in a short look", "memory": " once all are old"}
+    return f"{sessions(point.sessions)} fail{seen.get(point.role, f' within {span(point.duration_s)}')}: {_why(point)}"
+
+
+def _early(capacity: Capacity, point: Point) -> str:
+    """A failure settles it, so that nobody waits for the rest of the session length."""
+    if point.duration_s >= capacity.session_length_s or point.ended_by == "interrupted":
+        return ""
+    return f" Ended early, after {span(point.duration_s)}."
 
 
 def _unsettled(point: Point) -> str:
@@ -121,39 +132,25 @@ def _evidence(point: Point) -> str:
     for result in point.objectives:
         if result.unit == "ms" and result.measured is not None:
             sign = "<=" if "<=" in result.objective else "<"
-            name = result.objective.split("<")[0]
-            parts.append(f"{name} latency {result.measured:.0f} ms {sign} {result.limit:g} ms")
-    missed = "1 miss" if point.misses == 1 else f"{point.misses:,} misses"
-    parts.append(f"{missed} in {point.steps:,} steps, 99 % confidence")
+            name, took = result.objective.split("<")[0], measured(result.measured, "ms")
+            parts.append(f"{name} latency {took} {sign} {bound(result.limit, 'ms')}")
+    parts.append(f"{_missed(point)}, 99 % confidence")
     text = ", ".join(parts)
     if point.occupancy_max is not None:
-        text += f"; KV pool {_percent(point.occupancy_max)} full"
+        text += f"; KV pool {percent(point.occupancy_max)} full"
     return text
+
+
+def _missed(point: Point) -> str:
+    """Steps, as the percentiles beside it and the confidence are of steps."""
+    if not point.missed_steps:
+        return f"0 misses in {point.steps:,} steps"
+    return f"a miss in {point.missed_steps:,} of {point.steps:,} steps"
 
 
 def _why(point: Point) -> str:
     if point.ended_by in ("pool_exhausted", "context_limit", "refused"):
         return point.reason
     failed = [r for r in point.objectives if r.verdict == "fail"]
-    shown = [
-        f"{r.objective.split('<')[0]} {_measured(r.measured, r.unit)}"
-        for r in failed
-        if r.measured is not None
-    ]
+    shown = [f"{r.objective.split('<')[0]} {of_what(r)}" for r in failed if r.measured is not None]
     return ", ".join(shown) or point.reason
-
-
-def _measured(value: float, unit: str) -> str:
-    if unit == "ms":
-        return f"{value:.0f} ms"
-    return _percent(value) if unit == "fraction" else f"{value:g}"
-
-
-def _percent(share: float) -> str:
-    percent = share * 100
-    return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
-
-
-def sessions_text(count: int) -> str:
-    """1 session, 25 sessions."""
-    return f"{count:,} session" + ("" if count == 1 else "s")

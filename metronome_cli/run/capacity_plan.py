@@ -55,7 +55,7 @@ class CapacityPlan:
         """The objectives that count. Silence always does: a pool that is full is on time and empty."""
         given = self.objectives or tuple(Objective.parse(text) for text in self.profile.objectives)
         if not given:
-            given = (Objective.parse(f"p99<{self.profile.frame.deadline_s * 1e3:g}ms"),)
+            given = (Objective("p99", "<", round(self.profile.frame.deadline_s * 1e3, 6), "ms"),)
         if not any(objective.metric == "empty" for objective in given):
             given += (Objective.parse("empty<1%"),)
         return given
