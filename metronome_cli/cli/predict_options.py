@@ -32,7 +32,7 @@ SeenTSat = Annotated[str | None, own(MEMORY, "TIME", "A collapse seen elsewhere:
 Trace = Annotated[
     Path | None, own(TRACE, "PATH", "report.json, events.jsonl, a run's directory, CSV or JSON.")
 ]
-Run = Annotated[str | None, own(TRACE, "NAME", "Which run of several in it.")]
+Run = Annotated[str | None, own(TRACE, "NAME", "Which of several in it, such as '14 sessions'.")]
 TimeColumn = Annotated[str | None, own(TRACE, "NAME", "Name of the time column.")]
 OccupancyColumn = Annotated[str | None, own(TRACE, "NAME", "Name of the occupancy column.")]
 FitShare = Annotated[str | None, own(TRACE, "SHARE", "Fit the first part only, such as 30%.")]

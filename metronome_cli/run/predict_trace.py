@@ -14,6 +14,7 @@ from metronome_cli.report.forecast import Forecast
 from metronome_cli.report.model import Report
 from metronome_cli.report.words import percent
 from metronome_cli.run.extrapolated import extrapolated
+from metronome_cli.run.own_traces import listed
 from metronome_cli.run.predict_report import Draft, when
 from metronome_cli.run.traces import Recording, read_recording
 
@@ -53,7 +54,9 @@ def predict_trace(plan: TracePlan) -> Report:
     fitted = early_part(recording.trace, plan.fit_share, plan.fit_until_s)
     found = extrapolate(fitted)
     forecast = _forecast(plan, recording, fitted, found)
-    return draft.report(_sentence(forecast), verdict=_verdict(plan, fitted, found), forecast=forecast)
+    return draft.report(
+        _sentence(forecast, recording), verdict=_verdict(plan, fitted, found), forecast=forecast
+    )
 
 
 def early_part(trace: Trace, share: float | None = None, until_s: float | None = None) -> Trace:
@@ -81,9 +84,15 @@ def _forecast(plan: TracePlan, recording: Recording, fitted: Trace, found: Extra
         remaining_s=None if end_s is None or found.t_sat_s is None else max(0.0, found.t_sat_s - end_s),
         observed_t_sat_s=recording.trace.full_at_s,
         gaps=list(recording.trace.notes),
-        assumptions=[f"run: {recording.name}", *ASSUMPTIONS],
+        assumptions=[*_read(recording), *ASSUMPTIONS],
         details={"samples": len(recording.trace), "samples_fitted": len(fitted)},
     )
+
+
+def _read(recording: Recording) -> list[str]:
+    """Which run was read, and which others the file holds."""
+    beside = [f"other runs in it, for --run: {listed(recording.others)}"] if recording.others else []
+    return [f"run: {recording.name}", *beside]
 
 
 def _verdict(plan: TracePlan, fitted: Trace, found: Extrapolation) -> Verdict | None:
@@ -101,7 +110,7 @@ def judge(found: Extrapolation, now_s: float, within_s: float) -> Verdict:
     return "fail" if found.t_sat_s is not None and found.t_sat_s - now_s <= within_s else "pass"
 
 
-def _sentence(forecast: Forecast) -> str:
+def _sentence(forecast: Forecast, recording: Recording) -> str:
     t = forecast.t_sat_s
     if forecast.saturates is None:
         text = f"Not enough to foretell anything: {forecast.reason}."
@@ -123,4 +132,6 @@ def _sentence(forecast: Forecast) -> str:
     if forecast.session_length_s is not None and t.estimate is not None:
         sooner = t.estimate < forecast.session_length_s
         text += f" That is {'before' if sooner else 'after'} {format_duration(forecast.session_length_s)}."
+    if recording.others:
+        text += f" Read: {recording.name}, of {len(recording.others) + 1} runs in it (--run)."
     return text

@@ -2,8 +2,7 @@
 
 In a foreign file the columns are found by name (`TIME`, `OCCUPANCY`) or named by the user. Times are
 seconds, unless the name ends in `_ms`, or ISO 8601 stamps; the first one is 0. Occupancy is a share,
-0..1, unless the name says percent. One file may hold several runs (points, arms, phases): the fullest one
-counts unless one is named.
+0..1, unless the name says percent. A file of ours may hold several runs: run/own_traces.py says which one counts.
 """
 
 from __future__ import annotations
@@ -21,31 +20,34 @@ import numpy as np
 
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.trace import Trace, make_trace
-from metronome_cli.report.measured import TimelinePoint
+from metronome_cli.report.events import EVENTS_SCHEMA
 from metronome_cli.report.model import SCHEMA, Report
 from metronome_cli.report.read import load_report, read_bounded
+from metronome_cli.report.rebuild import rebuild
 from metronome_cli.report.strict_json import BadJson, loads
+from metronome_cli.run.own_traces import choose, runs_in
 
 TIME = ("t_s", "t", "time_s", "time", "seconds", "elapsed", "elapsed_s", "t_ms", "time_ms", "timestamp", "ts")
 OCCUPANCY = (
     "occupancy", "rho", "kv_cache_usage", "kv_cache_usage_perc", "vllm:kv_cache_usage_perc", "gpu_cache_usage_perc",
     "token_usage", "usage", "used", "occupancy_percent", "occupancy_pct",
 )  # fmt: skip
-_EVENTS = "metronome.events/"
 _EPOCH_S = 1e8  # beyond it, seconds are counted from 1970
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One run's occupancy. `offered`, `served`: frames, by sample; empty where they were not recorded."""
+    """One run's occupancy. `offered`, `served`: frames, by sample; empty where they were not recorded. `others`: names
+    of the runs beside it.
+    """
 
     name: str
     trace: Trace
     t_s: Sequence[float] = ()
     offered: Sequence[float] = ()
     served: Sequence[float] = ()
-    session_length_s: float | None = None
+    others: tuple[str, ...] = ()
 
     def served_share(self, until_s: float) -> float | None:
         """Frames served of those offered, up to that instant; None where nobody counted."""
@@ -65,9 +67,9 @@ def read_recording(
         return _foreign(_csv_rows(data, file), file, time, occupancy)
     value = _json_value(data, file)
     if isinstance(value, dict) and value.get("schema") == SCHEMA:
-        return _chosen(_of_report(load_report(file)), run, file)
-    if isinstance(value, list) and value and str(_get(value[0], "schema")).startswith(_EVENTS):
-        return _chosen(_of_events(value), run, file)
+        return _chosen(load_report(file), run, file)
+    if isinstance(value, list) and value and _names_events(value[0]):
+        return _chosen(rebuild(file), run, file)
     _of_one_run(file, run)
     if isinstance(value, dict):
         value = next((rows for rows in value.values() if isinstance(rows, list) and rows), [])
@@ -91,60 +93,21 @@ def _file(path: Path) -> Path:
 # -- our own files ---------------------------------------------------------------------------------
 
 
-def _of_report(report: Report) -> list[tuple[str, list[TimelinePoint], float]]:
-    period_s = _period_s(report.profile)
-    runs = [(f"{p.sessions} sessions, {p.role or 'point'}", p.timeline, period_s) for p in _points(report)]
-    return runs + [(arm.name, arm.timeline, period_s) for arm in report.arms]
-
-
-def _points(report: Report) -> list[Any]:
-    return report.capacity.points if report.capacity else []
-
-
-def _of_events(lines: Sequence[Any]) -> list[tuple[str, list[TimelinePoint], float]]:
-    """One run a stretch of windows of one phase in which time goes on."""
-    period_s, runs = math.nan, list[tuple[str, list[TimelinePoint]]]()
-    for line in lines:
-        kind, data = _get(line, "kind"), _get(line, "data") or {}
-        if kind == "run":
-            period_s = _period_s(data.get("profile"))
-        if kind != "window":
-            continue
-        phase = str(data.get("phase", ""))
-        point = TimelinePoint.model_validate(
-            {k: v for k, v in data.items() if k in TimelinePoint.model_fields}
-        )
-        if not runs or runs[-1][0] != phase or point.t_s < runs[-1][1][-1].t_s:
-            runs.append((phase, []))
-        runs[-1][1].append(point)
-    return [(f"{name}, run {i}", points, period_s) for i, (name, points) in enumerate(runs, 1)]
-
-
-def _period_s(profile: Any) -> float:
-    period = _get(_get(profile, "frame"), "period")
-    return float(period) if isinstance(period, int | float) else math.nan
-
-
-def _chosen(runs: list[tuple[str, list[TimelinePoint], float]], wanted: str | None, file: Path) -> Recording:
-    told = [run for run in runs if any(p.occupancy is not None for p in run[1])]
-    matching = [run for run in told if wanted is None or wanted.lower() in run[0].lower()]
-    if not matching:
-        there = ", ".join(repr(name) for name, _, _ in told[:8]) or "none with occupancy"
-        raise UsageError(
-            f"{file}: no run to read" + (f" called {wanted!r}" if wanted else ""), hint=f"runs: {there}"
-        )
-    name, points, period_s = max(matching, key=lambda run: max(p.occupancy or 0 for p in run[1]))
-    trace = make_trace([(p.t_s, p.occupancy) for p in points], f"{file} ({name})")
-    steps = np.diff([0.0, *(p.t_s for p in points)])
-    offered = [p.sessions * step / period_s for p, step in zip(points, steps, strict=True)]
+def _chosen(report: Report, wanted: str | None, file: Path) -> Recording:
+    run, others = choose(runs_in(report), wanted, file)
+    windows, period_s = run.timeline, run.period_s
+    trace = make_trace([(w.t_s, w.occupancy) for w in windows], f"{file} ({run.name})")
+    steps = np.diff([0.0, *(w.t_s for w in windows)])
+    offered = [w.sessions * step / period_s for w, step in zip(windows, steps, strict=True)]
     offered[:1] = [0.0]  # the first window began somewhere after a warm-up: it is not counted
     known = not math.isnan(period_s)
     return Recording(
-        name,
+        run.name,
         trace,
-        [p.t_s for p in points],
+        [w.t_s for w in windows],
         offered if known else [],
-        [p.frames - p.empty_frames if row else 0 for row, p in enumerate(points)] if known else [],
+        [w.frames - w.empty_frames if row else 0 for row, w in enumerate(windows)] if known else [],
+        tuple(others),
     )
 
 
@@ -262,5 +225,5 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _get(value: Any, key: str) -> Any:
-    return value.get(key) if isinstance(value, dict) else None
+def _names_events(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("schema") == EVENTS_SCHEMA

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -83,20 +84,80 @@ def test_every_format_foretells_the_same(tmp_path: Path) -> None:
         assert forecast.fitted_until_s < 0.32 * forecast.observed_t_sat_s, path.name
 
 
-def test_events_are_split_into_runs_and_the_fullest_counts(tmp_path: Path) -> None:
+def events_file(path: Path, points: list[Point], cut_off: Sequence[TimelinePoint] = ()) -> Path:
+    """The events of a run that was killed: its ramp, its points, and windows of one that was not judged."""
+    conditions = {
+        "command": "capacity", "argv": [], "version": "0", "started_at": "2026-07-02T12:00:00Z",
+        "profile": {"frame": {"period": 1.0}, "session_length": 300.0}, "settings": {},
+    }  # fmt: skip
+    told: list[tuple[str, dict[str, Any]]] = [("run", conditions), ("phase", {"name": "ramp", "detail": ""})]
+    told += [("window", {"phase": "ramp", **window.model_dump()}) for window in timeline()[:20]]
+    told += [("point", point.model_dump(mode="json")) for point in points]
+    told += [("phase", {"name": "next", "detail": ""})] if cut_off else []
+    told += [("window", {"phase": "next", **window.model_dump()}) for window in cut_off]
     lines: list[dict[str, Any]] = [{"schema": "metronome.events/1"}]
-    lines.append({"t": 0, "kind": "run", "data": {"profile": {"frame": {"period": 1.0}}}})
-    for scale, phase in ((0.3, "ramp"), (1.0, "single")):
-        for point in timeline():
-            data = point.model_dump() | {"phase": phase, "occupancy": scale * (point.occupancy or 0)}
-            lines.append({"t": 1, "kind": "window", "data": data})
-    path = tmp_path / "events.jsonl"
+    lines += [{"t": 1.0, "kind": kind, "data": data} for kind, data in told]
     path.write_text("\n".join(map(json.dumps, lines)) + '\n{"t": 3, "kind": "win')  # killed in mid-line
-    assert "single" in read_recording(path).name
+    return path
+
+
+def searched() -> list[Point]:
+    """A look that failed with a full pool, a number that failed, the one that was confirmed, and its check."""
+    half = [window.model_copy(update={"occupancy": (window.occupancy or 0) / 2}) for window in timeline()]
+    return [
+        Point(sessions=20, role="screen", verdict="fail", timeline=timeline()),
+        Point(sessions=16, role="confirm", verdict="fail", timeline=timeline()[:90]),
+        Point(sessions=14, role="confirm", verdict="pass", timeline=half),
+        Point(sessions=14, role="memory", verdict="pass", timeline=timeline()[:80]),
+        Point(sessions=15, role="next", verdict="fail", timeline=timeline()[:95]),
+    ]
+
+
+@pytest.mark.parametrize("make", [report_file, events_file])
+def test_of_a_search_the_confirmed_number_counts_and_another_can_be_named(
+    tmp_path: Path, make: Callable[[Path, list[Point]], Path]
+) -> None:
+    path = make(tmp_path / ("report.json" if make is report_file else "events.jsonl"), searched())
+    assert read_recording(path).name == "14 sessions, confirm, pass"
+    report = predict_trace(TracePlan(path))
+    runs = 5 if make is report_file else 6
+    assert report.answer.endswith(f" Read: 14 sessions, confirm, pass, of {runs} runs in it (--run).")
+    assert report.forecast is not None
+    assert report.forecast.assumptions[0] == "run: 14 sessions, confirm, pass"
+    assert "'20 sessions, screen, fail'" in report.forecast.assumptions[1]
+    assert read_recording(path, run="20").name == "20 sessions, screen, fail"
+    assert read_recording(path, run="MEMORY").name == "14 sessions, memory, pass"
+    assert read_recording(path, run="fail").name == "15 sessions, next, fail"
+    with pytest.raises(UsageError, match="called 'none'") as refused:
+        read_recording(path, run="none")
+    assert "'15 sessions, next, fail'" in str(refused.value.hint)
+
+
+def test_where_none_was_confirmed_the_smallest_that_failed_counts(tmp_path: Path) -> None:
+    path = report_file(tmp_path / "report.json", searched()[:2])
+    assert read_recording(path).name == "16 sessions, confirm, fail"
+    assert read_recording(report_file(path, searched()[:1])).name == "20 sessions, screen, fail"
+
+
+def test_a_judged_point_with_too_few_samples_gives_way_to_another_and_not_to_a_look(tmp_path: Path) -> None:
+    short = Point(sessions=14, role="confirm", verdict="pass", timeline=timeline()[:5])
+    path = report_file(tmp_path / "report.json", [*searched()[:2], short])
+    assert read_recording(path).name == "16 sessions, confirm, fail"
+    path = report_file(tmp_path / "report.json", [searched()[0], short])
+    assert read_recording(path).name == "14 sessions, confirm, pass"
+
+
+def test_a_point_that_was_cut_off_can_be_read(tmp_path: Path) -> None:
+    path = events_file(tmp_path / "events.jsonl", [], cut_off=timeline())
+    assert read_recording(path).name == "10 sessions, next, inconclusive"
     assert forecast_of(path).observed_t_sat_s == 100.0
-    assert forecast_of(path, run="ramp").observed_t_sat_s is None
-    with pytest.raises(UsageError, match="called 'none'"):
-        forecast_of(path, run="none")
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    twice = [Point(sessions=9, role="trial", verdict="pass", timeline=timeline()[:n]) for n in (50, 60)]
+    path = report_file(tmp_path / "report.json", twice)
+    assert read_recording(path).others == ("9 sessions, trial, pass",)
+    assert read_recording(path, run="9 sessions, trial, pass (2)").trace.t_s[-1] == 60
 
 
 def test_frames_that_were_not_served_are_said(tmp_path: Path) -> None:
