@@ -212,13 +212,26 @@ def _load(load: MachineLoad) -> Iterator[Finding]:
         said,
         "timings taken now are of a shared machine: end the other work, or measure later" if busy else "",
     )
-    wide = load.threads > max(1.0, free)
-    fitting = max(1, int(free))
-    yield Finding(
+    yield _threads(load, free)
+
+
+def _threads(load: MachineLoad, free: float) -> Finding:
+    """Where no variable fixes them, they are timed when a model is loaded, and nothing is to be done."""
+    cores = f"{free:.1f} cores free"
+    if not load.threads_from:
+        chosen = (
+            "1 a step"
+            if load.threads == 1
+            else f"1 to {load.threads} a step, as many as are fastest when a model is loaded"
+        )
+        return Finding("threads", "ok", f"{chosen}; {cores}")
+    said = f"{load.threads} a step, fixed by {load.threads_from}; {cores}"
+    if load.threads <= max(1.0, free):
+        return Finding("threads", "ok", said)
+    return Finding(
         "threads",
-        "note" if wide else "ok",
-        f"{load.threads} a step ({load.threads_from}), {free:.1f} cores free",
-        f"OMP_NUM_THREADS={fitting}: threads that wait for a core hold up the whole step, tenfold at times"
-        if wide
-        else "",
+        "note",
+        said,
+        f"unset {load.threads_from}: the number that is fastest is then found when a model is loaded; threads that "
+        "wait for a core hold up the whole step, tenfold at times",
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from metronome_cli.report.environment import usable_cores
 
+COUNTED_BY_USER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # how many threads, where they are set
 _STAT = Path("/proc/stat")
 SPIN_S = 0.15
 
@@ -23,7 +24,7 @@ SPIN_S = 0.15
 @dataclass(frozen=True, slots=True)
 class MachineLoad:
     """Cores: all that this process may use, those that others keep busy (None where nobody says), and a step's
-    threads. `core_share`: of one core, what a spinning loop got.
+    most threads, with the variable that fixes them, if any. `core_share`: of one core, what a spinning loop got.
     """
 
     cores: float
@@ -63,12 +64,14 @@ class LoadWatch:
 
 
 def step_threads(cores: float, environ: Mapping[str, str]) -> tuple[int, str]:
-    """Threads of one step on the processor, and what says so."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        first = environ.get(name, "").partition(",")[0].strip()
+    """Most threads of one step on the processor, and the variable that fixes them; "" where they are timed
+    (run/threads.py). A variable that is no number is left to OpenMP, which takes one a core.
+    """
+    fixed = {name: environ[name].partition(",")[0].strip() for name in COUNTED_BY_USER if environ.get(name)}
+    for name, first in fixed.items():
         if first.isdigit() and int(first) > 0:
             return int(first), name
-    return max(1, int(cores)), "one a core"
+    return max(1, int(cores)), next(iter(fixed), "")
 
 
 def spin_share(seconds: float = SPIN_S) -> float:

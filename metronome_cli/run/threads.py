@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 
-from metronome_cli.run.machine_load import LoadWatch, MachineLoad
+from metronome_cli.run.machine_load import COUNTED_BY_USER, LoadWatch, MachineLoad
 
 SPINS = (
     "2000"  # turns at a barrier before a thread sleeps: near the speed of endless spinning, a bounded loss
@@ -22,7 +22,6 @@ SPINS = (
 WATCH_S = 0.25
 SPARE_CORES = 0.15  # what others may use of one core on a machine that counts as quiet
 SET_BY_USER = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-COUNTED_BY_USER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 TRIAL_S = 0.3
 TRIAL_STEPS = 3  # at the least
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from metronome_cli.errors import ExitCode
 from metronome_cli.measure.wakeups import Wakeups
 from metronome_cli.report.doctor_text import checkup_json, render_checkup, verdict
-from metronome_cli.run import doctor, machine_load
+from metronome_cli.run import doctor, machine_load, threads
 from metronome_cli.run.doctor import Checkup, Finding
 from metronome_cli.run.machine_load import MachineLoad, step_threads
 
@@ -30,14 +31,32 @@ def test_a_quiet_machine_needs_no_fix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threads", "busy", "wanted"), [(4, 2.5, 1), (2, 1.5, None), (2, 2.5, 1), (1, 4.0, None)]
+    ("threads", "busy", "wide"), [(4, 2.5, True), (2, 1.5, False), (2, 2.5, True), (1, 4.0, False)]
 )
-def test_more_threads_than_free_cores_are_said_with_the_number_that_fits(
-    threads: int, busy: float, wanted: int | None
-) -> None:
+def test_more_fixed_threads_than_free_cores_are_said(threads: int, busy: float, wide: bool) -> None:
     found = findings("threads", doctor._load(replace(QUIET, threads=threads, busy_cores=busy)))
-    assert (found.state == "note") == (wanted is not None)
-    assert found.fix.startswith(f"OMP_NUM_THREADS={wanted}:") if wanted else not found.fix
+    assert (found.state == "note") == wide
+    assert found.fix.startswith("unset OMP_NUM_THREADS:") if wide else not found.fix
+
+
+@pytest.mark.parametrize("busy", [0.0, 4.0])
+def test_threads_that_are_timed_need_no_advice_however_busy_the_machine(busy: float) -> None:
+    found = findings("threads", doctor._load(replace(QUIET, threads=4, threads_from="", busy_cores=busy)))
+    assert (found.state, found.fix) == ("ok", "")
+    assert found.said.startswith("1 to 4 a step, as many as are fastest")
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"OMP_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "no"}, {"MKL_NUM_THREADS": "1"}]
+)
+def test_the_doctor_calls_fixed_what_the_program_does_not_time(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(threads, "TRIAL_S", 0.0)
+    timed = threads.fit(lambda: None, environ) is not None
+    assert timed == (not step_threads(4.0, environ)[1])
 
 
 def test_a_busy_machine_and_a_small_share_of_a_core_are_said() -> None:

@@ -20,7 +20,7 @@ def unloaded(monkeypatch):
 
 
 def load(busy, cores=2.0):
-    return MachineLoad(cores, busy, 1.0, 2, "one a core", None)
+    return MachineLoad(cores, busy, 1.0, 2, "", None)
 
 
 @pytest.mark.parametrize(
