@@ -51,6 +51,7 @@ class Driver:
         self.recomputed_tokens = 0
         self.occupancy_max = 0.0
         self.pool_full_s: float | None = None  # when a session first found no block
+        self.context_s: float | None = None  # when a session first filled the model's context
         self.full_pool = "KV"  # whose it was: the decoder's, or a further stage's
         self.stage_occupancy: dict[str, float] = {}  # of further stages' pools, after the last step
         self._batching = batching
@@ -128,6 +129,8 @@ class Driver:
     def _settle(self, session: Session, outcome: FrameOutcome) -> None:
         """What becomes of a session after one of its frames."""
         if outcome.ended is not None:
+            if outcome.ended == "context" and self.context_s is None:
+                self.context_s = self._free_s
             self.population.forget(session, outcome.ended)
             self.ledger.forget(session.index)
             return

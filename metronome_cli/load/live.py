@@ -107,6 +107,7 @@ class LiveDriver(Generic[P]):
         self.clock = population.clock
         self.ledger = ledger
         self.stopped = stopped
+        self.context_s: float | None = None  # when a session first filled the model's context
         self._steps = Steps(population.profile.frame.period_s)
         self._standstill = Standstill(pulse)
 
@@ -149,4 +150,6 @@ class LiveDriver(Generic[P]):
     def _farewell(self, news: Ended, reason: EndReason) -> bool:
         """A session is over, and its streak with it; False when that was known."""
         self.ledger.forget(news.index)
+        if reason == "context" and self.context_s is None:
+            self.context_s = self.clock.now()
         return self.population.forget(news.index, reason)

@@ -22,8 +22,8 @@ from metronome_cli.load.arrivals import Arrival, ramp
 from metronome_cli.load.feeder import Feeder
 from metronome_cli.load.recording import RecordedRun, RunHead
 from metronome_cli.load.turns import TurnProcess
-from metronome_cli.measure.judge import Evidence, Judgement, generator_late, is_timing, judge
-from metronome_cli.measure.silence import SilenceWatch
+from metronome_cli.measure.judge import Evidence, Judgement, generator_late, judge, left_open
+from metronome_cli.measure.silence import SilenceWatch, patience_s
 from metronome_cli.report.arms import Arm
 from metronome_cli.report.measured import Collapse
 from metronome_cli.run.counted import result_of, seen_collapse
@@ -115,7 +115,7 @@ class ArmRun:
             self.lab.observer.event("arm", into[-1].model_dump(mode="json"))
 
     def _drive(self) -> None:
-        silence = SilenceWatch(self.driver.ledger, max(2.0, 10 * self.lab.period_s))
+        silence = SilenceWatch(self.driver.ledger, patience_s(self.lab.period_s))
         clock = self.driver.clock
         self.feeder.seat_first()
         while clock.now() < self.length_s and not self.lab.stop() and not self._deserted():
@@ -183,8 +183,8 @@ class ArmRun:
         timeline = self.watch.timeline
         evidence = Evidence(self.driver.ledger, self.driver.occupancy_max, self.driver.lost_beat)
         settled = [p.sessions for p in timeline[len(timeline) // 3 : 2 * len(timeline) // 3]]
-        ended = self.driver.population.ended
-        stuck = self.driver.population.target.pool().waiting
+        population = self.driver.population
+        silent = sum(session.fell_silent for session in population.sessions())
         return Arm(
             name=self.plan.name,
             policy=str(self.plan.policy),
@@ -192,7 +192,7 @@ class ArmRun:
             settled_sessions=statistics.fmean(settled) if settled else None,
             collapsed=self.collapse is not None,
             collapse=self.collapse,
-            lost_sessions=sum(ended[reason] for reason in LOST) + stuck,
+            lost_sessions=sum(population.ended[reason] for reason in LOST) + silent,
             occupancy_max=self.driver.occupancy_max,
             filled_share=self.driver.occupancy_max if self.plan.guard else None,
             objectives=[result_of(judgement) for judgement in self._judged(evidence)],
@@ -203,13 +203,8 @@ class ArmRun:
         )
 
     def _judged(self, evidence: Evidence) -> list[Judgement]:
-        """Where the generator was late itself, what depends on time is left open."""
-        late = generator_late(self.driver.ledger)
         judged = [judge(o, evidence, self.lab.confidence) for o in self.lab.objectives]
-        return [
-            replace(one, verdict="inconclusive", reason=late) if late and is_timing(one.metric) else one
-            for one in judged
-        ]
+        return left_open(judged, generator_late(self.driver.ledger))
 
 
 def growth_of(lab: Lab) -> Growth:

@@ -16,8 +16,17 @@ from metronome_cli.errors import DeviceMemoryError, EngineError
 from metronome_cli.load.arrivals import Arrival, at_once, spread_ages
 from metronome_cli.load.feeder import Feeder
 from metronome_cli.load.recording import Ages, RunHead
-from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
-from metronome_cli.measure.silence import SilenceWatch
+from metronome_cli.measure.judge import (
+    Evidence,
+    Judgement,
+    drifts,
+    generator_late,
+    judge,
+    left_open,
+    overall,
+    stalled,
+)
+from metronome_cli.measure.silence import SilenceWatch, patience_s
 from metronome_cli.report.capacity import Binding, Ended, Point
 from metronome_cli.report.measured import Collapse
 from metronome_cli.report.words import moment, plural
@@ -100,7 +109,7 @@ class PointRun:
     def _drive(self) -> None:
         self.feeder.seat_first()
         self._warm_up()
-        self._silence = SilenceWatch(self.driver.ledger, self._patience_s())
+        self._silence = SilenceWatch(self.driver.ledger, patience_s(self.lab.period_s))
         while not self.lab.stop() and not self._over():
             self.feeder.run_until(self._window_end_s())
             self.watch.close_window(self._done())
@@ -136,9 +145,6 @@ class PointRun:
     def refused(self) -> int:
         """Callers that the engine turned away."""
         return self.feeder.refused + self._late_refused
-
-    def _patience_s(self) -> float:
-        return max(2.0, 10 * self.lab.period_s)
 
     def _warm_up(self) -> None:
         driver = self.driver
@@ -192,7 +198,7 @@ class PointRun:
     def _seen_enough_of_a_full_pool(self) -> bool:
         """Three times the patience: the collapse is declared, and shown not to recover by itself."""
         assert self.driver.pool_full_s is not None
-        return self.driver.clock.now() - self.driver.pool_full_s > 3 * self._patience_s()
+        return self.driver.clock.now() - self.driver.pool_full_s > 3 * patience_s(self.lab.period_s)
 
     def _done(self) -> Done:
         plan, steps = self.plan, self.driver.ledger.total.steps
@@ -236,7 +242,7 @@ class PointRun:
                 verdict, reason = "inconclusive", "interrupted"
         self.promising = verdict != "fail" and all(j.promising for j in judgements)
         return Point(
-            **counted(driver, self.watch, judgements),
+            **counted(driver, self.watch, left_open(judgements, late)),
             sessions=self.plan.sessions,
             verdict=verdict,
             reason=reason,
@@ -274,7 +280,7 @@ class PointRun:
         driver, ended = self.driver, self.driver.population.ended
         if ended_by == "context_limit":
             reached = plural(ended["context"], "session")
-            return f"{reached} reached the model's context limit before the session length"
+            return f"{reached} reached the model's context limit, the first one at {moment(driver.context_s)}"
         if ended_by == "refused":
             refused = self.refused + ended["refused"]
             return f"{plural(refused, 'session')} {'was' if refused == 1 else 'were'} refused: no room in the KV pool"

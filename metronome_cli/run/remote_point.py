@@ -13,15 +13,24 @@ from collections.abc import Sequence
 from metronome_cli.engine.types import EndReason
 from metronome_cli.errors import Verdict
 from metronome_cli.load.wire_counts import NOT_LOST, reasons_in_words
-from metronome_cli.measure.judge import Evidence, Judgement, drifts, generator_late, judge, overall, stalled
-from metronome_cli.measure.silence import SilenceWatch
+from metronome_cli.measure.judge import (
+    Evidence,
+    Judgement,
+    drifts,
+    generator_late,
+    judge,
+    left_open,
+    overall,
+    stalled,
+)
+from metronome_cli.measure.silence import SilenceWatch, patience_s
 from metronome_cli.report.capacity import Binding, Ended, Point
 from metronome_cli.report.measured import Collapse
 from metronome_cli.report.wire import Wire
 from metronome_cli.report.words import moment, plural
 from metronome_cli.run.counted import counted, seen_collapse
 from metronome_cli.run.done import Done, steps_done, time_done
-from metronome_cli.run.point import WARM_UP_STEPS, WINDOW_S, PointPlan
+from metronome_cli.run.point import BINDS, WARM_UP_STEPS, WINDOW_S, PointPlan
 from metronome_cli.run.pool_forecast import forecast_of
 from metronome_cli.run.remote_lab import RemoteLab
 from metronome_cli.run.remote_wire import wire_of
@@ -42,7 +51,7 @@ class RemotePointRun:
         self.collapse: Collapse | None = None
         self.watch = Watch(lab, self.driver, plan.role, plural(plan.sessions, "session"))
         self._window_s = max(WINDOW_S, 12 * lab.period_s)
-        self._patience_s = max(2.0, 10 * lab.period_s)
+        self._patience_s = patience_s(lab.period_s)
         self._judged: list[Judgement] = []
         self._spoke_s = 0.0  # when audio began
         self._seated = 0
@@ -64,6 +73,7 @@ class RemotePointRun:
     def _drive(self) -> None:
         driver = self.driver
         driver.seat_all(self.plan.sessions, self._lifetime_s)
+        driver.population.target.begin()
         self._spoke_s, self._seated = driver.clock.now(), len(driver.population)
         self._warm_up()
         silence = SilenceWatch(driver.ledger, self._patience_s)
@@ -155,7 +165,7 @@ class RemotePointRun:
         verdict, reason = self._verdict(judgements, late, ended_by)
         self.promising = verdict != "fail" and all(j.promising for j in judgements)
         return Point(
-            **counted(driver, self.watch, judgements),
+            **counted(driver, self.watch, left_open(judgements, late)),
             sessions=self.plan.sessions,
             verdict=verdict,
             reason=reason,
@@ -189,12 +199,15 @@ class RemotePointRun:
         ended = self.driver.population.ended
         if self.driver.population.lost:
             return "generator", "generator"
-        if stalled(self.driver.ledger):  # before all that a caller who heard nothing may have come to
-            return "generator", "generator"
+        stall = stalled(self.driver.ledger)
         failed = [j.metric for j in judgements if j.verdict == "fail"]
-        if self.driver.pool_full_s is not None and self._memory_tells(failed):
+        if not stall and self.driver.pool_full_s is not None and self._memory_tells(failed):
             return "pool_exhausted", "memory"
-        if ended["refused"] or ended["queued"]:
+        if ended["refused"]:  # the server's own word
+            return "refused", "slots"
+        if stall:  # before all that a caller who heard nothing may have come to
+            return "generator", "generator"
+        if ended["queued"]:
             return "refused", "slots"
         if any(ended[reason] for reason in _BROKEN):
             return "engine", "none"
@@ -203,7 +216,7 @@ class RemotePointRun:
         if late:
             return "generator", "generator"
         if self.driver.lost_beat or failed:
-            return "deadline", "empty" if failed == ["empty"] else "deadline"
+            return "deadline", "deadline" if self.driver.lost_beat else BINDS.get(failed[0], "deadline")
         return "complete", "none"
 
     def _memory_tells(self, failed: Sequence[str]) -> bool:

@@ -56,6 +56,12 @@ class RemoteTarget:
         if fetch is not None:
             self._thread.start()
 
+    def begin(self) -> None:
+        """From now on: what was scraped before was of those who have hung up."""
+        self._first = self._reading = self._full_at = None
+        self._series = {}
+        self.occupancy_max = 0.0
+
     @property
     def seen(self) -> bool:
         """Whether the pool's occupancy is known."""

@@ -7,6 +7,7 @@ import socket as sockets
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from functools import partial
@@ -19,9 +20,11 @@ from metronome_cli.config.objectives import Objective
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.prometheus import parse
 from metronome_cli.forecast.servers import read
+from metronome_cli.load.clock import RealClock
 from metronome_cli.load.loop_thread import LoopThread
 from metronome_cli.report.html import render_html
 from metronome_cli.report.text import render_text
+from metronome_cli.run import remote_point
 from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.run.metrics_page import fetch
 from metronome_cli.run.point import PointPlan
@@ -30,9 +33,10 @@ from metronome_cli.run.remote_lab import RemotePlan
 from metronome_cli.run.remote_point import RemotePointRun
 from metronome_cli.run.serve import ReferenceServer, ServePlan
 from metronome_cli.run.stop import Stop
-from metronome_cli.targets.endpoint import Limits
+from metronome_cli.targets.endpoint import Limits, endpoint
 from metronome_cli.targets.fake import FakeTarget
 from metronome_cli.targets.protocols import HOSTED, client_codec
+from metronome_cli.targets.remote import RemoteTarget
 
 from .builders import small_profile
 from .servers import QUICK, bounded, remote_lab
@@ -105,6 +109,44 @@ def test_a_full_server_refuses_or_lets_wait_and_the_report_tells_them_apart(prot
         reason == "refused",
         reason == "queued",
     )
+
+
+def test_who_was_refused_stays_refused_though_the_generator_stood_still(monkeypatch):
+    for name in ("stalled", "generator_late"):
+        monkeypatch.setattr(remote_point, name, lambda ledger: "this process was suspended for 1.5 s")
+    with reference(seats=2) as url:
+        point = measured(remote_lab(url, length_s=1.5), 3)
+    assert (point.verdict, point.binding, point.ended_by) == ("fail", "slots", "refused")
+    assert "refused" in point.reason
+    timing = [result for result in point.objectives if not result.objective.startswith("empty")]
+    assert {result.verdict for result in timing} == {"inconclusive"}
+
+
+def test_what_was_scraped_before_the_callers_came_is_not_theirs():
+    page, clock = ["0.5"], RealClock()
+    with reference() as url:
+        target = RemoteTarget(
+            endpoint(url, "moshi-server", QUICK, {}),
+            lambda: f"vllm:kv_cache_usage_perc {page[0]}\n",
+            every_s=0.01,
+        )
+        until(lambda: target.occupancy_max == 0.5)
+        page[0] = "0.125"
+        until(lambda: target.pool().occupancy == 0.125)
+        target.begin()
+        until(lambda: target.seen)
+        target.close()
+    assert target.occupancy_max == 0.125
+    assert set(target.trace(clock).occupancy) == {0.125}
+
+
+def until(holds, seconds=10.0):
+    """Wait for it."""
+    for _ in range(int(seconds / 0.005)):
+        if holds():
+            return
+        time.sleep(0.005)
+    raise AssertionError("it did not come")
 
 
 def test_a_seat_is_free_again_for_whoever_waits():

@@ -1,6 +1,7 @@
 """`capacity` on an engine that batches by itself: the usual points, searches and reports, one engine for each point."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -68,6 +69,7 @@ def test_a_filled_context_is_named_for_what_it_is():
     report, _, _ = measure(a_profile(), engine={"context": 150}, session_length_s=3.0)
     point = report.capacity.points[0]
     assert (point.ended_by, point.binding, report.status) == ("context_limit", "context", "complete")
+    assert re.search(r"context limit, the first one at \d", point.reason)
     assert report.verdict == "fail"
 
 
