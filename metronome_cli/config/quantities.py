@@ -120,8 +120,13 @@ def plain_number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def digits(value: float, count: int) -> str:
+    """So many significant digits of a finite value, and never an exponent: "0.00094", "12", "1230"."""
+    return plain_number(float(f"{value:.{count}g}") + 0.0)  # without the sign of -0.0
+
+
 def _trim(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
+    return digits(value, 3) if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 def format_duration(seconds: float) -> str:

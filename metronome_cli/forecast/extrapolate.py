@@ -43,6 +43,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metronome_cli.config.quantities import digits
 from metronome_cli.forecast.speech import Reals
 from metronome_cli.forecast.trace import Trace
 
@@ -190,8 +191,8 @@ def _bending(early: Slope, late: Slope, spacing_s: float) -> Extrapolation:
         low_s = min(low_s, bent_s)
     why = "frames are served late, or sessions leave" if falling else "sessions join, or talk more"
     reason = (
-        f"the fill {'slows down' if falling else 'speeds up'}, from {early.per_s:.2e} to {late.per_s:.2e} "
-        f"of the pool a second ({why}); the forecast follows the later rate"
+        f"the fill {'slows down' if falling else 'speeds up'}, from {_percent(early.per_s)} to "
+        f"{_percent(late.per_s)} % of the pool a second ({why}); the forecast follows the later rate"
     )
     return Extrapolation(True, reason, steady.t_sat_s, low_s, high_s, late.per_s, falling)
 
@@ -207,6 +208,11 @@ def _along(late: Slope, bend: float) -> float | None:
 
 def _flat_reason(slope: Slope) -> str:
     if slope.per_s <= 0:
-        return f"occupancy does not rise ({slope.per_s:+.2e} of the pool a second)"
-    rate = f"{slope.per_s:+.2e} +- {slope.doubt:.1e} of the pool a second"
+        return f"occupancy does not rise ({_percent(slope.per_s)} % of the pool a second)"
+    rate = f"{_percent(slope.per_s)} +- {_percent(slope.doubt)} % of the pool a second"
     return f"occupancy does not rise beyond chance ({rate})"
+
+
+def _percent(share: float) -> str:
+    """ "0.94", "-0.0044": two digits and never an exponent."""
+    return digits(100 * share, 2)

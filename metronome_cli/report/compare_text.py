@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from metronome_cli.config.quantities import digits
 from metronome_cli.report.compare import Change, Comparison, value_text
 from metronome_cli.report.table import Column, Table, without_empty_columns
 from metronome_cli.report.text import fill, render_table, stdout_width
@@ -89,11 +90,11 @@ def _row(change: Change) -> list[str]:
 
 def _signed(value: float, unit: str) -> str:
     if unit == "fraction":
-        return f"{value * 100:+.2g} points" if value else "0 points"
+        return f"{'+' if value > 0 else ''}{digits(value * 100, 2)} points"
     if unit == "s":
         return ("-" if value < 0 else "+") + duration(abs(value))
     sign = "-" if value < 0 else "+" if value > 0 else ""
-    size = f"{abs(value):.3g}" if abs(value) < 1000 else number(abs(round(value)))
+    size = digits(abs(value), 3) if abs(value) < 1000 else number(abs(round(value)))
     return sign + size + (f" {unit}" if unit == "ms" else "")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from metronome_cli.config.quantities import format_size
+from metronome_cli.config.quantities import digits, format_size
 from metronome_cli.report.arms import Arm
 from metronome_cli.report.capacity import Point
 from metronome_cli.report.measured import ObjectiveResult
@@ -207,7 +208,7 @@ def _plain(value: Any) -> str:
         return ", ".join(_plain(item) for item in value) or "-"
     if isinstance(value, Mapping):
         return "-"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return digits(value, 6) if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 def deciding_point(report: Report) -> Point | None:

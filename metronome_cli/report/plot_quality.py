@@ -11,6 +11,7 @@ from metronome_cli.report.model import Report
 from metronome_cli.report.plotting import Plot, legend, make_plot, share_axis, short
 from metronome_cli.report.quality import Quality, QualityVariant
 from metronome_cli.report.svg import SERIES, STAND_IN
+from metronome_cli.report.words import number
 
 _Line = tuple[str, list[float], list[float]]  # name, ages in tokens, values
 
@@ -30,7 +31,7 @@ def perplexity_by_age(report: Report) -> Plot | None:
         if highest > 4 * lowest:
             panel.set_yscale("log")
             panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
             panel.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
         else:
             panel.set_ylim(bottom=0)

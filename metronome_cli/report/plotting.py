@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator
 
 from metronome_cli.report.model import Report
 from metronome_cli.report.svg import POINTS_PER_INCH, STAND_IN, draw
-from metronome_cli.report.words import ms
+from metronome_cli.report.words import ms, number
 
 WIDE, NARROW = 720.0, 345.0  # pixels; text in a drawing shrinks with it, so a phone gets one of its own
 WINDOWS = 360  # a longer timeline is thinned to about this many
@@ -83,7 +83,7 @@ def share_axis(panel: Axes) -> None:
 def time_axis(panel: Axes, end_s: float) -> None:
     end_s = max(end_s, panel.get_xlim()[1])  # windows may be out of order in a file that was made by hand
     factor, unit = (1.0, "s") if end_s <= 180 else (60.0, "min") if end_s <= 10800 else (3600.0, "h")
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value / factor)))
     panel.xaxis.set_major_locator(MultipleLocator(tick_s(end_s, factor)))
     panel.set_xlabel(f"time on the run's clock, {unit}")
     panel.set_xlim(left=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from metronome_cli.config.quantities import format_size
+from metronome_cli.config.quantities import digits, format_size
 from metronome_cli.report.model import Report
 from metronome_cli.report.quality import AgedPerplexity, Broke, Measured, Quality, QualityVariant
 from metronome_cli.report.table import Column, Table
@@ -83,7 +83,7 @@ def _longest(variants: Sequence[QualityVariant]) -> list[AgedPerplexity]:
 def _perplexity(value: float | None) -> str:
     if value is None:
         return NO_DATA
-    return f"{value:.3g}" if value < 1000 else f"{min(value, 1e15):,.0f}"
+    return digits(value, 3) if value < 1000 else f"{min(value, 1e15):,.0f}"
 
 
 def _relative(nats: float) -> str:

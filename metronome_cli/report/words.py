@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from metronome_cli.config.quantities import format_duration, plain_number
+from metronome_cli.config.quantities import digits, format_duration, plain_number
 
 NO_DATA = "-"
 LONG_MS = 10_000  # from here on a latency is read in seconds and more
@@ -15,7 +15,7 @@ def ms(value: float | None) -> str:
     """ "61", "4.2", "0.31": milliseconds without their unit."""
     if value is None:
         return NO_DATA
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 10 else digits(value, 2)
 
 
 def percent(share: float | None) -> str:
@@ -27,7 +27,7 @@ def percent(share: float | None) -> str:
         return ">99 %"
     if 0 < value < 0.001:
         return "<0.001 %"
-    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.2g} %"
+    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{digits(value, 2)} %"
 
 
 def chance(share: float | None) -> str:
@@ -92,7 +92,7 @@ def number(value: float | None) -> str:
         return NO_DATA
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f}"
-    return f"{value:.4g}"
+    return digits(value, 4)
 
 
 def duration(seconds: float | None) -> str:

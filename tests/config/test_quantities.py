@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from metronome_cli.config import quantities
 from metronome_cli.config.quantities import (
+    digits,
     format_duration,
     format_size,
     parse_duration,
@@ -98,6 +99,13 @@ def test_milliseconds_are_exact(value: float) -> None:
     text = plain_number(value) + "ms"
     if len(text) <= 40:
         assert parse_milliseconds(text) == value
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (0.000939, "0.00094"), (9.39e-9, "0.0000000094"), (1234.0, "1200"), (-0.0, "0"), (2.0, "2"),
+])  # fmt: skip
+def test_digits_have_no_exponent(value: float, text: str) -> None:
+    assert digits(value, 2) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -117,6 +118,8 @@ def test_what_does_not_rise_does_not_saturate(levels: np.ndarray) -> None:
     assert answer.saturates is False
     assert answer.t_sat_s is None
     assert "does not rise" in answer.reason
+    assert " % of the pool a second" in answer.reason
+    assert "e-" not in answer.reason
 
 
 def test_a_server_that_falls_behind_is_noticed_and_its_later_rate_followed() -> None:
@@ -139,7 +142,7 @@ def test_a_fill_that_speeds_up_is_noticed() -> None:
     times = np.arange(0, 100, 0.5)
     answer = extrapolate(Trace(times, 0.5 * (times / 100) ** 1.5))
     assert not answer.falling
-    assert "speeds up" in answer.reason
+    assert re.search(r"speeds up, from 0\.\d+ to 0\.\d+ % of the pool a second", answer.reason)
 
 
 def test_a_curve_that_levels_off_does_not_saturate() -> None:
