@@ -26,7 +26,7 @@ def log_blocking(offered: float, servers: int) -> float:
         raise ValueError("offered load and servers must not be negative")
     if offered == 0:
         return 0.0 if servers == 0 else -math.inf
-    # 1/B(n) = sum_k n! / (n-k)! a^-k: log-terms fall or rise smoothly, so sum from the largest
+    # 1/B(n) = sum_k n! / (n-k)! a^-k
     return -float(_log_sum(_log_terms(offered, servers)))
 
 
@@ -52,9 +52,16 @@ def servers_for(offered: float, target: float) -> int:
 
 
 def _log_terms(offered: float, servers: int) -> Reals:
-    """ln of n (n-1) ... (n-k+1) / a^k for k = 0 .. n: [n + 1]."""
-    factors = np.log(np.arange(servers, 0, -1, dtype=np.float64) / offered)
-    return np.concatenate((np.zeros(1), np.cumsum(factors)))
+    """ln of n (n-1) ... (n-k+1) / a^k for the k that count, of 0 .. n.
+
+    They peak at k = n - a and fall off on both sides at least as exp(-j^2 / 2a): beyond the width they are less than
+    e^-72 of the largest.
+    """
+    peak, width = max(0.0, servers - offered), 12 * math.sqrt(offered) + 100
+    first, last = max(0, math.floor(peak - width)), min(servers, math.ceil(peak + width))
+    before = math.lgamma(servers + 1) - math.lgamma(servers - first + 1) - first * math.log(offered)
+    factors = np.log(np.arange(servers - first, servers - last, -1, dtype=np.float64) / offered)
+    return before + np.concatenate((np.zeros(1), np.cumsum(factors)))
 
 
 def _log_sum(terms: Reals) -> float:

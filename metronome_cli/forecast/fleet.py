@@ -4,7 +4,8 @@ Every GPU seats at most `per_gpu` sessions (less a headroom that is kept free). 
 a caller to any free seat, G GPUs are one group of G x seats servers and Erlang's formula holds
 (forecast/erlang.py). Dealt out blindly instead (by DNS, by hash), each GPU is a group of its own with 1/G
 of the load and blocks far more; both are given. A peak of sessions, instead of a load, is taken as it is:
-who exceeds the seats is turned away.
+who exceeds the seats is turned away. Dealt out blindly, each of its sessions comes to a GPU with probability
+1/G, so that a GPU's number is binomial.
 
 A node that fails takes its share of the sessions in progress with it. Those callers come back at once and
 find the seats that the others have free; the load that follows meets a fleet without that node.
@@ -15,6 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.erlang import blocking
@@ -41,11 +44,22 @@ class Demand:
         """Sessions at once when nobody is turned away."""
         return self.erlangs if self.erlangs is not None else float(self.peak or 0)
 
-    def part(self, parts: int) -> Demand:
-        """One of `parts` equal shares."""
+    def blocked_blindly(self, gpus: int, each: int) -> float:
+        """The same when callers are dealt out at random to so many GPUs of `each` seats."""
         if self.erlangs is not None:
-            return Demand(erlangs=self.erlangs / parts)
-        return Demand(peak=math.ceil((self.peak or 0) / parts))
+            return blocking(self.erlangs / gpus, each)
+        assert self.peak is not None
+        return _excess(self.peak, gpus, each) * gpus / self.peak
+
+
+def _excess(sessions: int, gpus: int, seats: int) -> float:
+    """Mean number of sessions beyond `seats` on one GPU: the binomial's terms above it, in logarithms."""
+    if gpus == 1 or sessions <= seats:
+        return float(max(0, sessions - seats))
+    k = np.arange(sessions)
+    steps = np.log(sessions - k) - np.log(k + 1.0) - math.log(gpus - 1)  # from P(k) to P(k + 1)
+    logs = sessions * math.log1p(-1 / gpus) + np.cumsum(steps)  # of P(1), P(2), ...
+    return float(np.sum(np.exp(logs[seats:]) * (k[seats:] + 1 - seats)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +115,7 @@ class Fleet:
             seats=seats,
             utilisation=carried / seats,
             blocking=turned,
-            blind_blocking=self.demand.part(gpus).blocked(each),
+            blind_blocking=self.demand.blocked_blindly(gpus, each),
             node_down_blocking=self.demand.blocked(left),
             displaced=displaced,
             reseated=min(1.0, max(0.0, free / displaced)) if displaced else 1.0,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom, poisson
 
 from metronome_cli.forecast.erlang import blocking, log_blocking, servers_for
 from metronome_cli.forecast.fleet import Demand, Fleet
@@ -112,3 +114,32 @@ def test_sessions_of_a_failed_node_need_free_seats_elsewhere() -> None:
     assert tight.row(4).reseated == 0.0
     assert tight.row(8).reseated == 1.0
     assert tight.row(5).reseated == pytest.approx((400 - 320) / 80)
+
+
+@pytest.mark.parametrize(
+    ("peak", "gpus", "each"), [(700, 69, 10), (700, 70, 10), (12, 1, 10), (40, 3, 20), (9, 4, 9)]
+)
+def test_a_peak_dealt_out_at_random_is_binomial(peak: int, gpus: int, each: int) -> None:
+    above = binom.pmf(np.arange(peak + 1), peak, 1 / gpus) @ np.maximum(0, np.arange(peak + 1) - each)
+    assert Demand(peak=peak).blocked_blindly(gpus, each) == pytest.approx(above * gpus / peak, abs=1e-12)
+
+
+def test_a_peak_dealt_out_at_random_loses_less_with_every_further_gpu() -> None:
+    lost = [Demand(peak=700).blocked_blindly(gpus, 10) for gpus in range(60, 90)]
+    assert lost == sorted(lost, reverse=True)
+    assert 0.1 < lost[10] < 0.14
+
+
+@pytest.mark.parametrize(("erlangs", "servers"), [
+    (0.5, 400), (30.0, 900), (5_000.0, 4_900), (5_000.0, 5_600), (1e6, 1_001_000), (3e9, 3 * 10**9),
+    (1e-3, 10**9),
+])  # fmt: skip
+def test_any_size_is_reckoned_at_once_and_equals_the_truncated_poisson(erlangs: float, servers: int) -> None:
+    """B(n) is the share of a Poisson's mass up to n that lies at n."""
+    expected = float(poisson.logpmf(servers, erlangs) - poisson.logcdf(servers, erlangs))
+    got = log_blocking(erlangs, servers)
+    assert got == pytest.approx(expected, rel=1e-6, abs=1e-4) or (expected == -math.inf and got < -700)
+
+
+def test_far_below_the_load_all_but_the_seats_are_turned_away() -> None:
+    assert blocking(3e9, 10**9) == pytest.approx(2 / 3, rel=1e-6)
