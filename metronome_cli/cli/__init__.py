@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from metronome_cli.errors import ExitCode, MetronomeError, exit_code_of
+from metronome_cli.errors import ExitCode, MetronomeError, UsageError, exit_code_of
 
 # The system would not even look: the path that was given is at fault, or who may go there.
 _BAD_PATHS = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
@@ -31,6 +31,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         from metronome_cli.cli.app import command
 
+        _check_directory()
         result = command().main(args=list(argv), prog_name="metronome", standalone_mode=False)
         return result if isinstance(result, int) else ExitCode.OK
     except MetronomeError as error:
@@ -43,6 +44,14 @@ def run(argv: Sequence[str]) -> int:
         return ExitCode.OK
     except Exception as error:
         return _unexpected(error)
+
+
+def _check_directory() -> None:
+    """Libraries die without a word where the working directory was deleted. Raises UsageError there."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"the working directory: {error.strerror}", hint="go to one that exists") from None
 
 
 def _unexpected(error: Exception) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from metronome_cli.config.urls import shown
 from metronome_cli.errors import UsageError
@@ -25,13 +28,15 @@ def fetch(address: str, ca_file: Path | None = None) -> str:
     try:
         context = tls_context(ca_file) if address.startswith("https:") else None
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
-            body: bytes = answer.read(MOST_BYTES + 1)
+            body = _read(answer, time.monotonic() + TIMEOUT_S)
     except urllib.error.HTTPError as error:
         if error.code in (401, 403, 404, 405):
             raise UsageError(
                 f"{shown(address)}: HTTP {error.code}", hint="is this the metrics address?"
             ) from None
         raise OSError(f"HTTP {error.code}") from None
+    except http.client.HTTPException:
+        raise OSError("what it answers is not HTTP") from None
     except ValueError as error:
         raise UsageError(f"{shown(address)}: {error}", hint="such as http://host:8000/metrics") from None
     if len(body) > MOST_BYTES:
@@ -39,3 +44,13 @@ def fetch(address: str, ca_file: Path | None = None) -> str:
             f"{shown(address)}: more than {MOST_BYTES >> 20} MiB", hint="is this a metrics address?"
         )
     return body.decode("utf-8", "replace")
+
+
+def _read(answer: IO[bytes], until_s: float) -> bytes:
+    """The body, up to a byte more than is allowed. Raises OSError where it does not end in time."""
+    body = b""
+    while len(body) <= MOST_BYTES and (more := answer.read1(1 << 16)):  # type: ignore[attr-defined]
+        body += more
+        if time.monotonic() > until_s:
+            raise OSError(f"its answer did not end within {TIMEOUT_S:g} s")
+    return body

@@ -245,6 +245,13 @@ def test_a_full_disk_behind_stdout_is_told_and_files_are_kept(command: str, tmp_
     assert "please report" not in done.stderr
 
 
+def test_a_working_directory_that_was_deleted_is_told(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    done = shell(f"cd {tmp_path}/gone; rmdir ../gone; METRONOME doctor; echo code $?")
+    assert done.stdout.split() == ["code", "2"]
+    assert done.stderr.startswith("error: the working directory: No such file")
+
+
 def test_nobody_reads_errors_and_the_code_stays() -> None:
     done = shell("exec 3> >(:); sleep 0.2; METRONOME profiles show nothing 2>&3; echo code $?")
     assert done.stdout.split() == ["code", "2"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from metronome_cli.errors import UsageError
 from metronome_cli.report.model import Report
 from metronome_cli.report.text import render_text
+from metronome_cli.run import metrics_page
 from metronome_cli.run.metrics_page import fetch
 from metronome_cli.run.observer import Observers
 from metronome_cli.run.predict_scrape import ScrapePlan, predict_scrape
@@ -215,4 +218,37 @@ def test_over_http() -> None:
 @pytest.mark.parametrize(("status", "error"), [(404, UsageError), (401, UsageError), (503, OSError)])
 def test_http_errors(status: int, error: type[Exception]) -> None:
     with served(status, b"") as address, pytest.raises(error, match=str(status)):
+        fetch(address)
+
+
+@contextmanager
+def answering(*pieces: bytes) -> Iterator[str]:
+    """A port that answers with these bytes, over and over the last of them, until whoever asked has left."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def serve() -> None:
+            caller = door.accept()[0]
+            with caller, suppress(OSError):
+                caller.recv(65536)
+                for piece in pieces:
+                    caller.sendall(piece)
+                while pieces[-1].startswith(b"#"):
+                    time.sleep(0.01)
+                    caller.sendall(pieces[-1])
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{door.getsockname()[1]}/metrics"
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_page, "TIMEOUT_S", 0.3)
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n", b"#") as address, pytest.raises(OSError, match="did not end"):
+        fetch(address)
+
+
+def test_what_is_not_http_is_told_in_words() -> None:
+    with answering(bytes(range(128, 255)) + b"\r\n") as address, pytest.raises(OSError, match="is not HTTP"):
         fetch(address)
