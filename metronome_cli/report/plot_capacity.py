@@ -20,7 +20,7 @@ from metronome_cli.report.plotting import (
     short,
 )
 from metronome_cli.report.svg import SERIES, STAND_IN
-from metronome_cli.report.words import ms, plural
+from metronome_cli.report.words import measured, ms, plural
 
 
 def curve(report: Report) -> Plot | None:
@@ -52,7 +52,7 @@ def curve(report: Report) -> Plot | None:
         f"Frame latency (answer available minus due time) from {smallest.sessions} to {largest.sessions} "
         f"sessions: p99 goes from {ms(smallest.latency_ms.p99)} to {ms(largest.latency_ms.p99)} ms"
     )
-    caption += f", the deadline is {ms(deadline_ms)} ms." if deadline_ms is not None else "."
+    caption += f", the deadline is {measured(deadline_ms, 'ms')}." if deadline_ms is not None else "."
     return make_plot("Latency against sessions", caption, paint, [1.3], "curve")
 
 

@@ -28,7 +28,7 @@ from metronome_cli.report.plotting import (
 )
 from metronome_cli.report.svg import SERIES, STAND_IN
 from metronome_cli.report.thin import thin
-from metronome_cli.report.words import duration, ms, percent, plural
+from metronome_cli.report.words import duration, moment, ms, percent, plural
 
 
 def timelines(report: Report) -> list[Plot]:
@@ -83,14 +83,14 @@ def _timeline_caption(windows: Sequence[TimelinePoint], point: Point | None) -> 
     counted, warm_up_s = [window for window in windows if not window.warm_up], _warm_up_s(windows)
     worst = max((w.p99_ms for w in counted if w.p99_ms is not None), default=None)
     misses, empties, fullest = _totals(counted, point)
-    text = f"{duration(windows[-1].t_s)} on the run's clock. Highest p99 of a window {ms(worst)} ms; "
+    text = f"{moment(windows[-1].t_s)} on the run's clock. Highest p99 of a window {ms(worst)} ms; "
     text += f"{plural(misses, 'miss')}, {plural(empties, 'empty frame')}"
     text += f"; pool at most {percent(fullest)} full." if fullest is not None else "."
     if warm_up_s:
         text += f" Shaded: the warm-up, {duration(round(warm_up_s, 2))}, whose frames are not counted."
     if point is not None and point.collapse is not None:
         how = "carry nothing" if point.misses else "stay on time and carry nothing"
-        text += f" Dotted: the collapse at {duration(point.collapse.t_s)}; frames {how}."
+        text += f" Dotted: the collapse at {moment(point.collapse.t_s)}; frames {how}."
     return text
 
 
@@ -135,7 +135,7 @@ def _sessions_panel(panel: Axes, windows: Sequence[TimelinePoint]) -> None:
     caps = [or_nan(window.cap) for window in windows]
     if not all(map(math.isnan, caps)):
         panel.plot(times, caps, color=STAND_IN["cap"], linestyle="--", drawstyle="steps-post", label="cap")
-    panel.set_ylim(bottom=0)
+    panel.set_ylim(0, 1.08 * max(panel.get_ylim()[1], 1))
     panel.set_ylabel("sessions")
     panel.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
     legend(panel)

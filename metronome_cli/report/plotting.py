@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator
 
 from metronome_cli.report.model import Report
 from metronome_cli.report.svg import POINTS_PER_INCH, STAND_IN, draw
-from metronome_cli.report.words import ms, number
+from metronome_cli.report.words import measured, ms, number
 
 WIDE, NARROW = 720.0, 345.0  # pixels; text in a drawing shrinks with it, so a phone gets one of its own
 WINDOWS = 360  # a longer timeline is thinned to about this many
@@ -49,7 +49,7 @@ def deadline_of(report: Report) -> float | None:
 
 
 def deadline_line(panel: Axes, deadline_ms: float) -> None:
-    label = f"deadline {ms(deadline_ms)} ms"
+    label = f"deadline {measured(deadline_ms, 'ms')}"
     panel.axhline(deadline_ms, color=STAND_IN["deadline"], linestyle="--", linewidth=1.4, label=label)
 
 
@@ -67,12 +67,21 @@ def latency_axis(panel: Axes, latencies: Iterable[float | None], deadline_ms: fl
 
 
 def legend(panel: Axes) -> None:
-    """Above the panel, in as many columns as the longest name allows."""
-    names = panel.get_legend_handles_labels()[1]
+    """Above the panel, in as many columns as the longest name allows, read line by line."""
+    handles, names = panel.get_legend_handles_labels()
     room = panel.figure.bbox.width / panel.figure.dpi * POINTS_PER_INCH
     column = 42 + 5.6 * max(map(len, names), default=0)
-    columns = max(1, int(room // column))
-    panel.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=min(columns, max(1, len(names))))
+    columns = min(max(1, int(room // column)), max(1, len(names)))
+    order = [
+        at for first in range(columns) for at in range(first, len(names), columns)
+    ]  # it is filled by columns
+    panel.legend(
+        [handles[at] for at in order],
+        [names[at] for at in order],
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=columns,
+    )
 
 
 def share_axis(panel: Axes) -> None:

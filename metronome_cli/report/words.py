@@ -102,7 +102,10 @@ def duration(seconds: float | None) -> str:
 
 def moment(seconds: float | None) -> str:
     """ "4.3 s", "2 min 28 s": an instant of a run, counted from its begin."""
-    return NO_DATA if seconds is None else duration(round(seconds, 1))
+    if seconds is None:
+        return NO_DATA
+    tenths = round(seconds, 1)
+    return f"{digits(tenths, 4)} s" if 0 <= tenths < 1 else duration(tenths)
 
 
 def measured(value: float | None, unit: str) -> str:

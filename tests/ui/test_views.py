@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from metronome_cli.errors import UsageError
-from metronome_cli.report.words import chance, collapse_line, ms, percent, span
+from metronome_cli.report.words import bound, chance, collapse_line, measured, moment, ms, percent, span
 from metronome_cli.run.observer import Observers, progress_only
 from metronome_cli.ui import live, make_observer
 from metronome_cli.ui.dashboard import View, dashboard
@@ -129,6 +129,22 @@ def test_printable_text_has_no_control_codes_and_fits_the_stream(text, encoding)
     assert shown.isprintable()
     if encoding != "no-such-codec":
         shown.encode(encoding)
+
+
+def test_times_and_limits_read_well():
+    assert [moment(v) for v in (None, 0.04, 0.31, 4.38, 148.0)] == [
+        "-",
+        "0 s",
+        "0.3 s",
+        "4.4 s",
+        "2 min 28 s",
+    ]
+    assert [measured(v, "ms") for v in (None, 4.24, 146.0, 9_999.0, 3_600_000.0)] == [
+        "-", "4.2 ms", "146 ms", "9,999 ms", "1 h",
+    ]  # fmt: skip
+    limits = (80.0, "ms"), (62.5, "ms"), (3_600_000.0, "ms"), (0.0015, "fraction"), (3.0, "count")
+    assert [bound(*limit) for limit in limits] == ["80 ms", "62.5 ms", "1 h", "0.15 %", "3"]
+    assert [percent(v) for v in (0.014, 0.0996, 0.123)] == ["1.4 %", "10 %", "12 %"]
 
 
 def test_numbers_read_well():
