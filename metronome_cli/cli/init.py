@@ -40,4 +40,5 @@ def init(
         return
     file = output or Path(f"{draft.profile.name}.yaml")
     write_draft(draft, file, force=force)
-    write(f"{file}: profile {draft.profile.name}; {draft.open_lines} lines marked CHECK are not settled")
+    are = "line marked CHECK is" if draft.open_lines == 1 else "lines marked CHECK are"
+    write(f"{file}: profile {draft.profile.name}; {draft.open_lines} {are} not settled")

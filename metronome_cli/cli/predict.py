@@ -79,7 +79,10 @@ def predict(
     ui: shared.Ui = None,
 ) -> None:
     """When memory runs out, how surely, and what would be safe."""
-    given = locals()
+    _answer(locals())
+
+
+def _answer(given: dict[str, object]) -> None:
     from metronome_cli.cli.conduct import finish, settle
     from metronome_cli.run.predict_options import READERS, read_options
     from metronome_cli.run.predict_options import predict as answer

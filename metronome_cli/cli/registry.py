@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal
 
@@ -104,22 +105,28 @@ def load_command(name: str) -> Any:
     return typer.main.get_command(app)
 
 
-class BareSwitches:
-    """Help shows no type where nothing is to be given."""
+class PlainHelp:
+    """Help shows no type where nothing is to be given, and a default as it is written, not in parentheses."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in found:
             if getattr(one, "is_flag", False) and one.metavar is None:
                 one.metavar = ""
+            if isinstance(getattr(one, "show_default", None), str):
+                one._get_default_string = partial(_as_written, one.show_default)
         return found
 
 
-class Command(BareSwitches, TyperCommand):
+def _as_written(text: str, **_: object) -> str:
+    return text
+
+
+class Command(PlainHelp, TyperCommand):
     """A command of this program."""
 
 
-class Group(BareSwitches, TyperGroup):
+class Group(PlainHelp, TyperGroup):
     """A command with commands of its own."""
 
 

@@ -19,7 +19,8 @@ PREFIX = "METRONOME_"
 class Setting:
     """One row. `read` checks what was given; `profile_key` is where the profile says the same, dotted.
 
-    `on_command_line` False: only a file or a variable gives it.
+    `on_command_line` False: only a file or a variable gives it. `otherwise`: what holds where nothing is given and no
+    one value is the default.
     """
 
     key: str
@@ -28,6 +29,7 @@ class Setting:
     default: Any = None
     profile_key: str | None = None
     on_command_line: bool = True
+    otherwise: str = ""
 
     @property
     def flag(self) -> str:
@@ -42,7 +44,7 @@ class Setting:
     def default_text(self) -> str:
         """Its default as help and pages show it; empty where it has none."""
         if self.default is None or self.default == ():
-            return "the profile's" if self.profile_key else ""
+            return "the profile's" if self.profile_key else self.otherwise
         text = f"{self.default:g}s" if self.read is values.duration else str(self.default)
         text = text.lower() if isinstance(self.default, bool) else text
         return f"the profile's, else {text}" if self.profile_key else text
@@ -151,7 +153,8 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "budget",
             values.duration,
-            "How long to go on narrowing the answer; 40s, longer in proportion for frames over 80 ms.",
+            "How long to go on narrowing the answer.",
+            otherwise="40s, longer in proportion for frames over 80 ms",
         ),
         Setting("soak", values.flag, "Live through the whole session length.", False),
         Setting(
@@ -161,8 +164,8 @@ SETTINGS: dict[str, Setting] = {
             False,
         ),
         Setting("guard", values.choice("memory"), "memory: admit by forecast occupancy; that arm only."),
-        Setting("offered", values.whole(1), "Callers offered to each arm; 128 unless given."),
-        Setting("arrival_rate", values.rate, "How fast callers come, such as 8/s; 4/s unless given."),
+        Setting("offered", values.whole(1), "Callers offered to each arm.", otherwise="128"),
+        Setting("arrival_rate", values.rate, "How fast callers come, such as 8/s.", otherwise="4/s"),
         Setting("record", values.path, "Keep the load of every run in this file, to be given again."),
         Setting("replay", values.path, "Give the load that --record kept in this file again."),
         Setting("trials", values.whole(1), "Run --sessions this many times: how often does it collapse?"),
@@ -174,13 +177,19 @@ SETTINGS: dict[str, Setting] = {
             "auto",
         ),
         Setting(
-            "workers", values.whole(1), "Processes that the callers of --target share; this one unless given."
+            "workers",
+            values.whole(1),
+            "Processes that the callers of --target share.",
+            otherwise="this one alone",
         ),
         Setting("ray", values.text, "Ray cluster whose machines call --target: auto, an address, or local."),
         Setting("scrape", values.text, "The server's metrics: http://HOST:PORT/metrics."),
         Setting("scrape_metric", values.text, "Gauge of the pool's used share, for servers not known here."),
         Setting(
-            "served_model", values.text, "Model of a vllm-realtime server; by its own list unless given."
+            "served_model",
+            values.text,
+            "Model of a vllm-realtime server.",
+            otherwise="the first in its own list",
         ),
         Setting("ca_file", values.path, "Trust this authority, or server's own certificate, too; PEM."),
         Setting(
@@ -188,7 +197,10 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting("seat_timeout", values.duration, "Then for a seat; longer is a silent queue.", 10.0),
         Setting(
-            "idle_timeout", values.duration, "Silence that ends a session; 10s, or six periods if longer."
+            "idle_timeout",
+            values.duration,
+            "Silence that ends a session.",
+            otherwise="10s, or 6 periods if longer",
         ),
         Setting(
             "reconnect",

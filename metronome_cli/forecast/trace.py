@@ -75,11 +75,11 @@ def make_trace(samples: Iterable[tuple[float | None, float | None]], where: str 
     values = [math.nan if value is None else float(value) for _, value in rows]
     missing = sum(not math.isfinite(value) for value in values)
     if missing:
-        notes.append(f"{missing} of {len(rows)} samples carry no finite occupancy; left out")
+        notes.append(f"without a finite occupancy, and left out: {missing} of {len(rows)} samples")
     kept = {time: value for time, value in zip(times, values, strict=True) if math.isfinite(value)}
     if len(kept) + missing < len(rows):
         notes.append(
-            f"{len(rows) - missing - len(kept)} samples share their instant with a later one; left out"
+            f"share their instant with a later sample, and are left out: {len(rows) - missing - len(kept)}"
         )
     _check_range(kept, where)
     trace = Trace(np.array(list(kept), dtype=np.float64), np.array(list(kept.values()), dtype=np.float64))

@@ -9,7 +9,7 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_duration, format_size
 from metronome_cli.report.table import Column, Table
 from metronome_cli.report.text import fill, render_table, stdout_width
-from metronome_cli.report.words import NO_DATA, number, percent
+from metronome_cli.report.words import NO_DATA, number, percent, plural
 
 if TYPE_CHECKING:
     from metronome_cli.run.profile_card import ByState, Fit, ProfileCard, StageCard
@@ -104,8 +104,14 @@ def _frame(profile: Profile) -> list[list[str]]:
 def _shape(profile: Profile) -> list[list[str]]:
     shape = profile.shape
     rows = [
-        ["decoder", f"{shape.layers} layers, hidden {shape.hidden:,}, MLP {shape.mlp:,}, {shape.dtype}"],
-        ["attention", f"{shape.heads} heads, {shape.kv_heads} KV heads of {shape.head_dim}"],
+        [
+            "decoder",
+            f"{plural(shape.layers, 'layer')}, hidden {shape.hidden:,}, MLP {shape.mlp:,}, {shape.dtype}",
+        ],
+        [
+            "attention",
+            f"{plural(shape.heads, 'head')}, {plural(shape.kv_heads, 'KV head')} of width {shape.head_dim}",
+        ],
         ["vocabulary", f"{shape.vocab:,}"],
         ["context", f"{shape.context:,} positions, rotary base {shape.rope_theta:,.0f}"],
     ]

@@ -26,6 +26,7 @@ from metronome_cli.measure.judge import Evidence, Judgement, generator_late, jud
 from metronome_cli.measure.silence import SilenceWatch, patience_s
 from metronome_cli.report.arms import Arm
 from metronome_cli.report.measured import Collapse
+from metronome_cli.report.words import plural
 from metronome_cli.run.counted import result_of, seen_collapse
 from metronome_cli.run.done import time_done
 from metronome_cli.run.lab import Lab
@@ -64,7 +65,7 @@ class Offer:
 
     def __str__(self) -> str:
         how = f"at {self.rate_per_s:g}/s" if self.recorded is None else "as recorded"
-        return f"{self.sessions} callers {how}"
+        return f"{plural(self.sessions, 'caller')} {how}"
 
 
 # Seated callers stay, so an overshoot stays too: a lower target and a smaller step than a search takes.

@@ -80,7 +80,11 @@ def examine(stream: TextIO | None = None) -> Checkup:
 
 
 def _machine(facts: Mapping[str, Any]) -> Iterator[Finding]:
-    yield Finding("processor", "ok", f"{facts['cpu'] or 'unknown'}, {facts['cores']:g} cores")
+    yield Finding(
+        "processor",
+        "ok",
+        f"{facts['cpu'] or 'unknown'}, {facts['cores']:g} core{'' if facts['cores'] == 1 else 's'}",
+    )
     memory = facts["memory_bytes"]
     if memory is None:
         yield Finding("memory", "note", "the system does not say how much there is")

@@ -13,6 +13,7 @@ from typing import NoReturn
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_duration, format_size
 from metronome_cli.report.strict_json import dumps
+from metronome_cli.report.words import plural
 from metronome_cli.run.audio import check_audio
 from metronome_cli.run.dry_run import Memory, memory_of
 from metronome_cli.run.observer import Observers
@@ -56,7 +57,11 @@ class ProbeOutline:
         """For people."""
         ages = ", ".join(map(format_duration, self.ages_s))
         rows = [
-            ("does", f"times {self.points} points, {self.steps} steps each, in {self.rounds} rounds"),
+            (
+                "does",
+                f"times {plural(self.points, 'point')}, {plural(self.steps, 'step')} each, in "
+                f"{plural(self.rounds, 'round')}",
+            ),
             ("profile", f"{self.profile}, {self.weights} weights, device {self.device}, seed {self.seed}"),
             ("policies", ", ".join(self.policies)),
             ("sessions", ", ".join(map(str, self.batches))),
@@ -68,7 +73,7 @@ class ProbeOutline:
             ("KV pools", f"{format_size(self.pools)} at once"),
             (
                 "activations",
-                f"{format_size(self.memory.activations)}, one step of {self.memory.sessions} sessions",
+                f"{format_size(self.memory.activations)}, one step of {plural(self.memory.sessions, 'session')}",
             ),
             ("memory", f"about {format_size(self.memory_total)}, and the program itself"),
         ]

@@ -230,7 +230,7 @@ class PointRun:
         if ended_by in ("pool_exhausted", "context_limit", "refused"):
             verdict, reason = "fail", self._memory_reason(ended_by)
         elif self._lost_too_many() and not late:
-            verdict, reason = "fail", f"{driver.lost_beat} sessions lost the beat"
+            verdict, reason = "fail", f"{plural(driver.lost_beat, 'session')} lost the beat"
         elif self.plan.fills_only and verdict == "inconclusive" and ledger.total.steps and not late:
             verdict, reason = "pass", "every session's cache fitted to its end"
         if failure is not None:

@@ -21,6 +21,7 @@ from metronome_cli.forecast.scrapes import Scrapes, Sight
 from metronome_cli.forecast.servers import Reading, read
 from metronome_cli.report.forecast import Forecast, Interval
 from metronome_cli.report.model import Report
+from metronome_cli.report.words import plural
 from metronome_cli.run.metrics_page import Fetch, fetch
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.predict_report import Draft
@@ -244,7 +245,7 @@ class _Vigil:
     def _sentence(self) -> str:
         sight = self.sight
         if sight is None:
-            return f"{shown(self._address)} never answered in {self.failed} tries."
+            return f"{shown(self._address)} never answered in {plural(self.failed, 'scrape')}."
         text = countdown(sight, self.reading)[0].upper() + countdown(sight, self.reading)[1:] + "."
         if self.scrapes.down:
             text += " The server does not answer any more."

@@ -238,7 +238,7 @@ class RemotePointRun:
         if ended_by == "generator" and late:
             return "inconclusive", late
         if lost and ended_by != "generator":
-            return "fail", f"of {self.plan.sessions} sessions: {lost}"
+            return "fail", f"of {plural(self.plan.sessions, 'session')}: {lost}"
         if self.collapse is not None:
             return "fail", f"every session fell silent at {moment(self.collapse.t_s)}"
         if self.lab.stop() and verdict == "pass":

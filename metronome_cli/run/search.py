@@ -6,6 +6,7 @@ What is reported as safe was confirmed at the stated confidence; what is reporte
 from __future__ import annotations
 
 from metronome_cli.report.capacity import Point
+from metronome_cli.report.words import plural
 from metronome_cli.run.point import PointPlan, all_old
 from metronome_cli.run.scout import Found, Scout
 
@@ -103,7 +104,7 @@ class Search(Scout):
                 found.step *= 2
                 if found.step > 4 * max(1, round(0.05 * found.safe)):
                     if found.first_failing is None:
-                        found.undecided = f"{following} sessions neither hold nor fail: {point.reason}"
+                        found.undecided = f"{following:,} sessions neither hold nor fail: {point.reason}"
                     return
             else:
                 found.safe = following
@@ -137,6 +138,4 @@ class Search(Scout):
             found.first_failing, found.binding = sessions, point.binding
         else:
             found.binding = "memory"
-            found.undecided = (
-                f"memory was reckoned to hold {sessions - 1} sessions, but {sessions} did not fail"
-            )
+            found.undecided = f"memory was reckoned to hold {plural(sessions - 1, 'session')}, but {sessions:,} did not fail"

@@ -121,3 +121,15 @@ def test_every_flag_that_belongs_to_a_source_is_read_somewhere() -> None:
         assert owner in READERS
         assert set(keys) <= set(READERS)
     assert read_options({"fleet": True, "block": "2%"})["block"] == 0.02
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"), [("predict", "[default: 95%]"), ("capacity", "[default: default]")]
+)
+def test_help_shows_a_default_as_it_is_written(
+    command: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "default: (" not in said
+    assert shown in said

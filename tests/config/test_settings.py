@@ -9,6 +9,10 @@ import pytest
 from metronome_cli.config.setting_table import OTHER_VARIABLES, SETTINGS
 from metronome_cli.config.settings import resolve
 from metronome_cli.errors import UsageError
+from metronome_cli.run.budget import AUTO_BUDGET_S, AUTO_PERIOD_S
+from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED
+from metronome_cli.run.plans import IDLE_PERIODS
+from metronome_cli.targets.endpoint import Limits
 
 
 @pytest.fixture
@@ -112,3 +116,13 @@ def test_names_of_variables_and_flags_follow_the_key() -> None:
     assert (row.flag, row.variable) == ("--session-length", "METRONOME_SESSION_LENGTH")
     variables = [row.variable for row in SETTINGS.values()] + list(OTHER_VARIABLES)
     assert len(set(variables)) == len(variables)
+
+
+def test_what_holds_where_nothing_is_given_is_what_the_program_takes() -> None:
+    shown = {key: row.default_text for key, row in SETTINGS.items()}
+    assert shown["budget"].startswith(f"{AUTO_BUDGET_S:g}s,")
+    assert f"over {AUTO_PERIOD_S * 1e3:g} ms" in shown["budget"]
+    assert shown["offered"] == str(DEFAULT_OFFERED)
+    assert shown["arrival_rate"] == f"{DEFAULT_ARRIVALS_PER_S:g}/s"
+    assert shown["idle_timeout"] == f"{Limits().idle_s:g}s, or {IDLE_PERIODS} periods if longer"
+    assert all(row.default is None for row in SETTINGS.values() if row.otherwise)

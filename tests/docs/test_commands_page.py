@@ -15,7 +15,6 @@ from metronome_cli.cli import run
 from metronome_cli.cli.command_tree import CommandText, commands
 from metronome_cli.cli.reference import VALUES, commands_page, exit_codes
 from metronome_cli.config.data import data_dir
-from metronome_cli.config.setting_table import SETTINGS
 from metronome_cli.errors import MEANINGS, ExitCode
 from metronome_cli.forecast.memory import DEFAULT_SHARE
 from metronome_cli.forecast.outlook import DEFAULT_CONFIDENCE
@@ -24,7 +23,6 @@ from metronome_cli.report.events import EventsFile
 from metronome_cli.report.model import Report
 from metronome_cli.report.story import CONDITIONS
 from metronome_cli.report.write import report_json
-from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED
 from metronome_cli.run.predict_fleet import FleetQuestion
 from metronome_cli.run.predict_scrape import ScrapePlan
 from metronome_cli.run.probe_latency import DEFAULT_BATCHES
@@ -94,11 +92,6 @@ def test_help_shows_every_default_and_no_type_of_a_switch(
 def test_defaults_are_those_that_are_used(path: str, option: str, default: str) -> None:
     command = next(each for each in LEAVES if each.path == f"metronome {path}")
     assert next(one for one in command.parameters if option in one.names).default == default
-
-
-def test_texts_that_state_a_default_state_the_one_that_is_used() -> None:
-    assert SETTINGS["offered"].help.endswith(f"{DEFAULT_OFFERED} unless given.")
-    assert SETTINGS["arrival_rate"].help.endswith(f"{DEFAULT_ARRIVALS_PER_S:g}/s unless given.")
 
 
 def test_values_that_are_not_plain_words_are_explained() -> None:
