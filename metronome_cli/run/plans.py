@@ -245,6 +245,16 @@ def _check(settings: Settings) -> None:
             "--compare-policies and --guard admit callers themselves",
             hint="leave --sessions and --trials out; --offered says how many callers come",
         )
+    if settings["compare_policies"] and settings["guard"] is not None:
+        raise UsageError("--compare-policies runs the guarded arm as well", hint="leave --guard out")
+    searches = not arms and settings["sessions"] is None and settings["replay"] is None
+    for key in _SEARCH_DECIDES:
+        if settings.flagged(key) and not searches:
+            raise UsageError(
+                f"--{key} is for a search, and this run has its numbers given", hint="leave it out"
+            )
+    if settings.flagged("soak") and (arms or settings["trials"] is not None):
+        raise UsageError("--soak: these runs last the whole session length as they are", hint="leave it out")
     for key in ("offered", "arrival_rate"):
         if settings[key] is not None and not arms:
             raise UsageError(
@@ -252,6 +262,7 @@ def _check(settings: Settings) -> None:
             )
 
 
+_SEARCH_DECIDES = ("method", "budget")
 _LOAD_DECIDES = (
     "session_length", "batching", "speaking_share", "sessions", "soak", "method", "budget", "trials", "offered",
     "arrival_rate",
