@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import cast
 
 from metronome_cli.config.profile import Profile
+from metronome_cli.config.urls import shown
 from metronome_cli.control.aimd import AimdGains
 from metronome_cli.errors import UsageError
 from metronome_cli.load.drives import Drives
@@ -45,11 +46,13 @@ def run_remote_capacity(
         raise UsageError(
             "--target measures a server as it is", hint="leave --compare-policies, --guard and --trials out"
         )
+    observer = observer or Observers()
     remote.crew()  # what is missing for it is told before anybody knocks
+    observer.phase("knock", f"at {shown(remote.target)}")
     found = remote.find()
     profile = at_rate(plan.profile, found.traits.sample_rate)
     plan = replace(plan, profile=profile, clock="real", batching="continuous")
-    return RemoteCapacityRun(plan, remote, found, observer or Observers(), stop or Stop()).run()
+    return RemoteCapacityRun(plan, remote, found, observer, stop or Stop()).run()
 
 
 class RemoteCapacityRun(CapacityRun):

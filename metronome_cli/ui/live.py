@@ -30,7 +30,7 @@ QUIET_S = (
     3.0  # without news while something is measured: frames are so far apart that a drawing is in nobody's way
 )
 ROOM_FOR_ECHO = 2  # a terminal echoes Ctrl-C as ^C behind the last line, which must not wrap for it
-IDLE_PHASES = ("audio", "load")  # nothing is timed in these, so the ticker disturbs nothing
+IDLE_PHASES = ("knock", "audio", "load")  # nothing is timed in these, so the ticker disturbs nothing
 
 
 class LiveView:
