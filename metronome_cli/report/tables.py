@@ -133,9 +133,9 @@ def _ends(low: str, high: str) -> str:
 
 
 def span_of(interval: Interval) -> str:
-    """ "148 s (131 s to 167 s)" or "never"."""
-    if interval.estimate is None:
-        return "never"
+    """ "148 s (131 s to 167 s)", "never", or "at once"."""
+    if not interval.estimate:
+        return "never" if interval.estimate is None else "at once"
     return duration(interval.estimate) + _ends(duration(interval.low), duration(interval.high))
 
 
@@ -180,7 +180,7 @@ def _forecast(report: Report) -> Iterator[list[str]]:
 def hazards(report: Report) -> Table:
     """Everything that can end the run, each by itself."""
     columns = [Column("hazard", text=True), Column("comes at", text=True), Column("probability"),
-               Column("settles at", 5)]  # fmt: skip
+               Column("needs at last", 5)]  # fmt: skip
     found = report.forecast.hazards if report.forecast else []
     rows = [
         [h.name, span_of(h.t_sat_s), chance(h.collapse_probability), percent(h.settles_at)] for h in found

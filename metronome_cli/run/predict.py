@@ -231,7 +231,7 @@ def _load_assumptions(plan: ProfilePlan) -> list[str]:
     starts = (
         f"spread over {format_duration(plan.over_s)}"
         if plan.over_s
-        else "together, phases spread over one period"
+        else "together, phases spread over one period,"
     )
     return [
         f"frame of {format_duration(profile.frame.period_s)}: {_positions(tokens.into)} in, {out}; "

@@ -138,4 +138,5 @@ class Search(Scout):
             found.first_failing, found.binding = sessions, point.binding
         else:
             found.binding = "memory"
-            found.undecided = f"memory was reckoned to hold {plural(sessions - 1, 'session')}, but {sessions:,} did not fail"
+            held = plural(sessions - 1, "session")
+            found.undecided = f"memory was reckoned to hold {held}, but {sessions:,} did not fail"

@@ -152,6 +152,22 @@ def test_only_a_pool_that_ends_the_run_is_called_full(pool: str, label: str) -> 
     assert table.startswith(f"{label} ")
 
 
+def rows_of(report: Report) -> dict[str, str]:
+    """The forecast's table."""
+    table = render_text(report).split("Forecast\n")[1].split("\n\n")[0]
+    return {name.strip(): text.strip() for name, text in (line.split("  ", 1) for line in table.splitlines())}
+
+
+def test_the_table_says_what_binds_within_the_session_and_what_comes_after_it() -> None:
+    rows = rows_of(ask(5))
+    assert rows["binds within 5 min"] == "nothing"
+    assert rows["comes first, going on"] == "pool"
+    rows = rows_of(ask(16))
+    assert rows["binds within 5 min"] == "pool"
+    assert "comes first, going on" not in rows
+    assert rows_of(ask(40, profile=profile(policy="ring(3000)")))["pool full"] == "at once"
+
+
 sizes = st.integers(0, 50)
 cases = st.fixed_dictionaries(
     {
