@@ -131,7 +131,7 @@ def progress_line(snap: Snapshot) -> str:
 def window_line(snap: Snapshot) -> str:
     """One window in one line."""
     limit = measured(snap.deadline_ms, "ms")
-    parts = [f"{snap.phase} {plural(snap.admitted, 'session')}", *who_moves(snap)]
+    parts = [f"{snap.phase}: {snap.admitted:,} seated", *who_moves(snap)]
     parts += [f"{snap.shed:,} shed"] if snap.shed else []
     parts += [
         f"p50 {ms(snap.p50_ms)} p99 {ms(snap.p99_ms)} max {ms(snap.max_ms)} ms of {limit}",
