@@ -159,7 +159,7 @@ def rows_of(report: Report) -> dict[str, str]:
 
 
 def test_the_table_says_what_binds_within_the_session_and_what_comes_after_it() -> None:
-    rows = rows_of(ask(5))
+    rows = rows_of(ask(2))
     assert rows["binds within 5 min"] == "nothing"
     assert rows["comes first, going on"] == "pool"
     rows = rows_of(ask(16))
