@@ -81,8 +81,13 @@ class Findings:
 
     @property
     def objectives(self) -> list[ObjectiveResult]:
-        """As judged in the decisive point, or in the one arm that is judged; inconclusive where there is neither."""
-        if self.plan.guard and not self.plan.compare and self.arms:
+        """As judged in the decisive point, or in the one arm that is judged; inconclusive where there is neither.
+
+        None in comparisons and trials, which state counts.
+        """
+        if self.plan.compare or self.plan.trials:
+            return []
+        if self.plan.guard and self.arms:
             return list(self.arms[0].objectives)
         if (decisive := self.decisive) is not None:
             return list(decisive.objectives)

@@ -178,10 +178,21 @@ def headers(traits: Traits, environ: Mapping[str, str] | None = None) -> dict[st
                 f"{HEADERS_VARIABLE}: a line is no header", hint="each line is a name, a colon, and a value"
             )
         if colon:
-            found[name.strip()] = value.strip()
+            found[name.strip()] = _sendable(value.strip(), HEADERS_VARIABLE)
     if key := environ.get(KEY_VARIABLE, "").strip():
-        found[traits.key_header] = traits.key_prefix + key
+        found[traits.key_header] = traits.key_prefix + _sendable(key, KEY_VARIABLE)
     return found
+
+
+def _sendable(value: str, variable: str) -> str:
+    """The value. Raises UsageError, which does not show it, for what no header may hold (RFC 9110, 5.5)."""
+    if value.isascii() and value.isprintable():
+        return value
+    at = next(place for place, char in enumerate(value) if not (char.isascii() and char.isprintable()))
+    raise UsageError(
+        f"{variable}: character {at + 1} of a value cannot be sent in a header",
+        hint="printable ASCII is allowed; pasted quotes and line ends are a common mistake",
+    )
 
 
 def candidates(target: str) -> tuple[str, ...]:

@@ -249,6 +249,17 @@ def test_keys_come_from_the_environment_and_are_shown_nowhere():
         headers(found.traits, {"METRONOME_HEADERS": "no header"})
 
 
+@pytest.mark.parametrize(("variable", "value"), [
+    ("METRONOME_API_KEY", "sk-SECRET\u201c123"), ("METRONOME_HEADERS", "X-Auth: sk-SECRET\x01"),
+    ("METRONOME_API_KEY", "sk-SECRET\n1"),
+])  # fmt: skip
+def test_a_key_that_no_header_may_hold_is_refused_and_not_shown(variable, value):
+    traits = client_codec("moshi")().traits
+    with pytest.raises(UsageError, match=variable) as refused:
+        headers(traits, {variable: value})
+    assert "SECRET" not in f"{refused.value.message}{refused.value.hint}"
+
+
 @pytest.mark.parametrize(
     ("path", "protocol"), [("/api/chat", "moshi"), ("/api/asr-streaming", "moshi-server")]
 )
