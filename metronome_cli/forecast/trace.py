@@ -23,6 +23,7 @@ from metronome_cli.forecast.speech import Reals
 DROP = 0.03  # of the pool, between neighbouring samples
 FULL = 0.995  # a pool counts as full from here on: the last blocks fit no session's next frame
 GAP = 5.0  # median spacings
+EARLY = 0.3  # of the time to a full pool, where the trace reaches one
 _SLACK = 1e-6
 
 
@@ -64,6 +65,10 @@ class Trace:
     def rise(self) -> Trace:
         """Up to the instant at which it is full."""
         return self if self.full_at_s is None else self.until(self.full_at_s)
+
+    def early(self) -> Trace:
+        """What a forecast is made from: the first part of a trace that fills, all of one that does not."""
+        return self if self.full_at_s is None else self.rise().first(EARLY)
 
 
 def make_trace(samples: Iterable[tuple[float | None, float | None]], where: str = "trace") -> Trace:

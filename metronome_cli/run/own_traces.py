@@ -15,6 +15,7 @@ from pathlib import Path
 
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.extrapolate import FEWEST
+from metronome_cli.forecast.trace import Trace, make_trace
 from metronome_cli.report.capacity import Capacity, Point
 from metronome_cli.report.measured import TimelinePoint
 from metronome_cli.report.model import Report
@@ -37,19 +38,26 @@ class Run:
     decisive: bool = False
 
     @property
-    def samples(self) -> int:
-        return sum(window.occupancy is not None for window in self.timeline)
+    def told(self) -> bool:
+        """Whether its occupancy is known."""
+        return any(window.occupancy is not None for window in self.timeline)
 
-    def rank(self) -> tuple[bool, bool, bool, float]:
+    def trace(self, file: Path) -> Trace:
+        """Its occupancy. Raises UsageError naming `file` for samples that cannot be."""
+        return make_trace(
+            [(window.t_s, window.occupancy) for window in self.timeline], f"{file} ({self.name})"
+        )
+
+    def rank(self, file: Path) -> tuple[bool, bool, bool, float]:
         """The larger one counts."""
         fullest = max(window.occupancy or 0.0 for window in self.timeline)
-        return not self.look, self.samples >= FEWEST, self.decisive, fullest
+        return not self.look, len(self.trace(file).early()) >= FEWEST, self.decisive, fullest
 
 
 def runs_in(report: Report) -> list[Run]:
     """Those with any occupancy, in the order in which they were measured, each under a name of its own."""
     found = [*_of_search(report), *(Run(arm.name, arm.timeline, _period_s(report)) for arm in report.arms)]
-    return list(_named_apart(run for run in found if run.samples))
+    return list(_named_apart(run for run in found if run.told))
 
 
 def choose(runs: Sequence[Run], wanted: str | None, file: Path) -> tuple[Run, list[str]]:
@@ -62,7 +70,7 @@ def choose(runs: Sequence[Run], wanted: str | None, file: Path) -> tuple[Run, li
         raise UsageError(
             f"{file}: no run to read{called}", hint=f"runs: {listed([run.name for run in runs])}"
         )
-    chosen = max(matching, key=Run.rank)
+    chosen = max(matching, key=lambda run: run.rank(file))
     return chosen, [run.name for run in runs if run is not chosen]
 
 

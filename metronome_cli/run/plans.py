@@ -230,6 +230,8 @@ def _check(settings: Settings) -> None:
             )
     if settings["replay"] is None:
         settings.profile.check_length(settings["session_length"])
+    else:
+        _check_replay(settings)
     if settings["trials"] is not None and settings["sessions"] is None:
         raise UsageError("--trials needs --sessions", hint="say how many sessions each trial holds")
     if settings["sessions"] is not None and settings["sessions"] > settings["max_sessions"]:
@@ -237,8 +239,11 @@ def _check(settings: Settings) -> None:
             f"--sessions {settings['sessions']} is more than --max-sessions {settings['max_sessions']}",
             hint="raise --max-sessions",
         )
-    if settings["replay"] is not None:
-        _check_replay(settings)
+    _check_what_is_sought(settings)
+
+
+def _check_what_is_sought(settings: Settings) -> None:
+    """Arms, one number or a search: each has flags that the others do not take."""
     arms = settings["compare_policies"] or settings["guard"] is not None
     if arms and (settings["sessions"] is not None or settings["trials"] is not None):
         raise UsageError(

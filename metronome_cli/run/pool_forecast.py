@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from metronome_cli.config.quantities import format_duration
 from metronome_cli.forecast.extrapolate import extrapolate
-from metronome_cli.forecast.trace import Trace
+from metronome_cli.forecast.trace import EARLY, Trace
 from metronome_cli.report.forecast import Forecast
 from metronome_cli.report.model import Report
 from metronome_cli.run.extrapolated import extrapolated
-from metronome_cli.run.predict_trace import EARLY
 
 FEWEST_SAMPLES = 3
 ENOUGH = 12  # samples to fit, where the first 30 % have fewer

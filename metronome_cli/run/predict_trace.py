@@ -18,8 +18,6 @@ from metronome_cli.run.own_traces import listed
 from metronome_cli.run.predict_report import Draft, when
 from metronome_cli.run.traces import Recording, read_recording
 
-EARLY = 0.3  # of the time to a full pool, where the trace reaches one
-
 ASSUMPTIONS = (
     "nothing bounds the cache later on (a window that has not filled yet looks like growth)",
     "the same sessions go on as they did in the fitted part",
@@ -70,7 +68,7 @@ def early_part(trace: Trace, share: float | None = None, until_s: float | None =
         return rise.until(until_s)
     if share is not None:
         return rise.first(share)
-    return rise.first(EARLY) if trace.full_at_s is not None else rise
+    return trace.early()
 
 
 def _forecast(plan: TracePlan, recording: Recording, fitted: Trace, found: Extrapolation) -> Forecast:
@@ -112,21 +110,21 @@ def judge(found: Extrapolation, now_s: float, within_s: float) -> Verdict:
 
 def _sentence(forecast: Forecast, recording: Recording) -> str:
     t = forecast.t_sat_s
-    if forecast.saturates is None:
+    seen_s, fitted_s = forecast.observed_t_sat_s, forecast.fitted_until_s
+    if seen_s is not None and fitted_s is not None and fitted_s >= seen_s:
+        text = f"The pool is full at {seen_s:.4g} s, in the part that was to be fitted: nothing is left to foretell."
+        seen_s = fitted_s = None
+    elif forecast.saturates is None:
         text = f"Not enough to foretell anything: {forecast.reason}."
     elif t.estimate is None:
         text = f"Does not saturate: {forecast.reason}."
     else:
         text = f"The pool is full at {when(t)}: {forecast.reason}."
-    if forecast.fitted_until_s is not None:
-        text += f" Fitted up to {forecast.fitted_until_s:.4g} s."
-    if forecast.observed_t_sat_s is not None:
-        text += f" The trace itself is full at {forecast.observed_t_sat_s:.4g} s"
-        text += (
-            f", {100 * (t.estimate / forecast.observed_t_sat_s - 1):+.1f} % off."
-            if t.estimate is not None
-            else "."
-        )
+    if fitted_s is not None:
+        text += f" Fitted up to {fitted_s:.4g} s."
+    if seen_s is not None:
+        off = "" if t.estimate is None else f", {100 * (t.estimate / seen_s - 1):+.1f} % off"
+        text += f" The trace itself is full at {seen_s:.4g} s{off}."
     if forecast.served_share is not None and forecast.served_share < 0.99:
         text += f" Only {percent(forecast.served_share)} of the frames offered were served."
     if forecast.session_length_s is not None and t.estimate is not None:

@@ -53,7 +53,7 @@ class Recording:
         """Frames served of those offered, up to that instant; None where nobody counted."""
         rows = [i for i, t in enumerate(self.t_s) if t <= until_s]
         offered = sum(self.offered[i] for i in rows)
-        return sum(self.served[i] for i in rows) / offered if offered > 0 else None
+        return min(1.0, sum(self.served[i] for i in rows) / offered) if offered > 0 else None
 
 
 def read_recording(
@@ -96,7 +96,7 @@ def _file(path: Path) -> Path:
 def _chosen(report: Report, wanted: str | None, file: Path) -> Recording:
     run, others = choose(runs_in(report), wanted, file)
     windows, period_s = run.timeline, run.period_s
-    trace = make_trace([(w.t_s, w.occupancy) for w in windows], f"{file} ({run.name})")
+    trace = run.trace(file)
     steps = np.diff([0.0, *(w.t_s for w in windows)])
     offered = [w.sessions * step / period_s for w, step in zip(windows, steps, strict=True)]
     offered[:1] = [0.0]  # the first window began somewhere after a warm-up: it is not counted

@@ -170,6 +170,19 @@ def test_frames_that_were_not_served_are_said(tmp_path: Path) -> None:
     assert "Only 80 % of the frames offered were served" in report.answer
 
 
+def test_no_more_is_served_than_was_offered(tmp_path: Path) -> None:
+    point = Point(sessions=10, verdict="fail", timeline=timeline(served=1.1))
+    assert forecast_of(report_file(tmp_path / "report.json", [point])).served_share == 1.0
+
+
+def test_a_pool_that_is_full_in_what_is_fitted_leaves_nothing_to_foretell(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", SLOPE)
+    answer = predict_trace(TracePlan(path, fit_until_s=110.0)).answer
+    assert (
+        answer == "The pool is full at 100 s, in the part that was to be fitted: nothing is left to foretell."
+    )
+
+
 def test_a_flat_trace_does_not_saturate(tmp_path: Path) -> None:
     report = predict_trace(TracePlan(write_csv(tmp_path / "t.csv", [(t, 0.4) for t in range(100)])))
     assert report.answer.startswith("Does not saturate")
