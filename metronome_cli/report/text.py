@@ -57,7 +57,7 @@ def _facts(facts: Sequence[tuple[str, str]], width: int) -> str:
 
 def render_table(table: Table, width: int) -> str:
     """A table within `width`: names and text are wrapped inside their columns; columns that have no room even then
-    go below their row, those that matter less first. Nothing is left out.
+    go below their row, those that matter less first. Nothing that says anything is left out.
     """
     beside, sentences = _sentences_below(table, width)
     keep = _columns_that_fit(beside, width)
@@ -65,7 +65,7 @@ def render_table(table: Table, width: int) -> str:
     widths = _widths(beside, keep, width)
     named = any(column.name for column in columns)
     lines = _lines([column.name for column in columns], columns, widths, names=True) if named else []
-    indent = " " * (widths[0] + len(_GAP))
+    indent = " " * (widths[0] + len(_GAP)) if widths else ""
     for row, sentence in zip(beside.rows, sentences or [""] * len(beside.rows), strict=True):
         lines += _lines([_cell(row[index]) for index in keep], columns, widths)
         below = "; ".join(filter(None, [_pairs(beside, row, keep), sentence]))
@@ -78,7 +78,7 @@ def _pairs(table: Table, row: Sequence[str], keep: Sequence[int]) -> str:
     return ", ".join(
         f"{column.name} {cell}".strip()
         for index, (column, cell) in enumerate(zip(table.columns, row, strict=True))
-        if index not in keep and cell not in ("", NO_DATA)
+        if index not in keep and cell.strip() not in ("", NO_DATA)
     )
 
 
@@ -102,7 +102,9 @@ def _cell(text: str) -> str:
 
 
 def _columns_that_fit(table: Table, width: int) -> list[int]:
-    keep = list(range(len(table.columns)))
+    keep = [
+        index for index in range(len(table.columns)) if any(text.strip() for text in _texts(table, index))
+    ]
     while len(keep) > 2 and sum(_least(table, index) + len(_GAP) for index in keep) - len(_GAP) > width:
         worst = min(keep, key=lambda index: table.columns[index].matters)
         if table.columns[worst].matters == 9:
@@ -112,7 +114,11 @@ def _columns_that_fit(table: Table, width: int) -> list[int]:
 
 
 def _widest(table: Table, index: int) -> int:
-    return max(len(table.columns[index].name), *(len(row[index]) for row in table.rows))
+    return max(map(len, _texts(table, index)))
+
+
+def _texts(table: Table, index: int) -> list[str]:
+    return [table.columns[index].name, *(row[index] for row in table.rows)]
 
 
 def _least(table: Table, index: int) -> int:
@@ -152,5 +158,5 @@ def _lines(
             else (cell[line] if line < len(cell) else "").rjust(size)
             for cell, column, size in zip(cells, columns, widths, strict=True)
         ).rstrip()
-        for line in range(max(map(len, cells)))
+        for line in range(max(map(len, cells), default=0))
     ]

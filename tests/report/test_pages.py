@@ -1,5 +1,6 @@
 """Text and HTML: everything is said, nothing is more than text, and nothing leaves the page."""
 
+import itertools
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -288,6 +289,16 @@ def test_a_name_is_wrapped_before_a_column_goes():
         "               p99",
         "confirm         12",
     ]
+
+
+@given(
+    st.lists(st.sampled_from(["", "run"]), min_size=3, max_size=3),
+    st.lists(st.lists(st.sampled_from(["", " ", "12"]), min_size=3, max_size=3), max_size=3),
+    st.booleans(),
+)
+def test_a_column_that_says_nothing_takes_no_room(names, rows, text):
+    shown = render_table(Table("T", [Column(name, text=text) for name in names], rows), 30)
+    assert Counter(shown.split()) == Counter(" ".join(["T", *names, *itertools.chain(*rows)]).split())
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
