@@ -91,6 +91,8 @@ class Capacity(Part):
     """What stops the next step."""
     session_length_s: float
     """How long each session has to hold."""
+    undecided: str | None = None
+    """Why there is no safe number, or none that fails; null: there are both, or the points say it themselves."""
     method: str
     """`ramp`, `bisect`, `single` where one number was judged, or `replay` of several recorded ones."""
     step: Natural = 1

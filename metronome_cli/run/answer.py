@@ -79,7 +79,8 @@ def _safe(capacity: Capacity, point: Point) -> str:
         return sentence + f" {_failing(failing)}{_open(capacity)}."
     if capacity.binding == "slots":
         return sentence + " More were not tried."
-    return sentence + " The next step was not settled."
+    why = f": {capacity.undecided}" if capacity.undecided else ""
+    return sentence + f" The next step was not settled{why}."
 
 
 def _open(capacity: Capacity) -> str:
@@ -96,7 +97,10 @@ def _no_safe(capacity: Capacity, point: Point) -> str:
         return f"Infeasible: one session fails already: {why} Binds: {capacity.binding}."
     if capacity.method == "replay" and point.verdict == "fail":
         return f"{_single(capacity, point)} No smaller number of the recorded load was shown to hold."
-    return f"Inconclusive: no concurrency was confirmed; {sessions(point.sessions)}: {_unsettled(point)}."
+    why = f"{sessions(point.sessions)}: {_unsettled(point)}"
+    if point.verdict == "fail" and capacity.first_failing is None and capacity.undecided:
+        why = capacity.undecided
+    return f"Inconclusive: no concurrency was confirmed; {why}."
 
 
 def _single(capacity: Capacity, point: Point) -> str:

@@ -109,6 +109,7 @@ class Findings:
             first_failing=found.first_failing,
             binding=found.binding,
             session_length_s=self.plan.length_s,
+            undecided=found.undecided,
             method=self._method,
             step=found.step,
             binding_stage=self._slowest_stage(found),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from metronome_cli.report.capacity import Point
 from metronome_cli.report.words import plural
 from metronome_cli.run.point import PointPlan, all_old
-from metronome_cli.run.scout import Found, Scout
+from metronome_cli.run.scout import NOT_BY_CHANCE, Found, Scout
 
 DOWNWARD_TRIES = 9  # strides double while points fail, so that they reach 1 from anywhere
 
@@ -47,9 +47,21 @@ class Search(Scout):
             if point.verdict != "fail":  # a few late steps: what holds is not far
                 stride = max(1, min(stride, candidate // 5))
         if found.safe is None:
+            self._weigh_the_looks()
             return
         found.undecided = None
         self._show_the_next_fails()
+
+    def _weigh_the_looks(self) -> None:
+        """Where fewer sessions failed than had been well within the limits, it was not the load that failed them."""
+        found, held = self.found, max(self._calm, default=0)
+        if found.first_failing is None or found.binding in NOT_BY_CHANCE or held <= found.first_failing:
+            return
+        found.undecided = (
+            f"{plural(found.first_failing, 'session')} failed, though {held:,} held in a short look before: "
+            "the machine, not the load, made the difference"
+        )
+        found.first_failing = None
 
     def _confirm(self, sessions: int, role: str = "confirm") -> Point:
         """The judged run at one N, and that every session's cache fits to its end.

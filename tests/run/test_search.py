@@ -57,6 +57,20 @@ def test_one_session_that_fails_is_infeasible():
     assert found.binding == "deadline"
 
 
+def test_one_session_that_fails_where_more_held_is_the_machine():
+    """Every confirmation falls into a minute in which the machine is fifty times as slow."""
+    observer = Recorder()
+
+    def step_s(batch):
+        slow = 50 if observer.phases[-1:] == ["confirm"] else 1
+        return slow * linear(0.004, 0.0012)(batch)
+
+    searched, found = search(step_s, observer=observer)
+    assert any(p.sessions > 1 and p.verdict != "fail" for p in searched.points if p.role == "screen")
+    assert (found.safe, found.first_failing, found.binding) == (None, None, "deadline")
+    assert "1 session failed, though" in found.undecided
+
+
 def test_what_is_safe_was_confirmed_and_what_fails_was_seen_to_fail():
     searched, found = search(linear(0.004, 0.0012))
     safe = [p for p in searched.points if p.sessions == found.safe and p.role in ("confirm", "next")]
