@@ -49,7 +49,9 @@ CAP = Series("metronome_admission_cap_sessions", "gauge", "The controller's cap.
 OCCUPANCY = Series("metronome_kv_pool_occupancy_ratio", "gauge", "Share of the KV pool in use, 0 to 1.")
 DEADLINE = Series("metronome_frame_deadline_seconds", "gauge", "What a frame's latency must not exceed.")
 STAGES = Series("metronome_step_stage_seconds", "gauge", "Mean time of a step in each stage, last window.")
-PROGRESS = Series("metronome_progress_ratio", "gauge", "Share done of the command, or of a search's time, 0 to 1.")
+PROGRESS = Series(
+    "metronome_progress_ratio", "gauge", "Share done of the command, or of a search's time, 0 to 1."
+)
 CLOCK = Series("metronome_run_clock_seconds", "gauge", "The run's own clock in this phase.")
 INFO = Series("metronome_run_info", "gauge", "Always 1; its labels say what is running.")
 ALL = (

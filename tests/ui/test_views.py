@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from metronome_cli.errors import UsageError
-from metronome_cli.report.words import bound, chance, collapse_line, measured, moment, ms, percent, span
+from metronome_cli.report.words import collapse_line
 from metronome_cli.run.observer import Observers, progress_only
 from metronome_cli.ui import live, make_observer
 from metronome_cli.ui.dashboard import View, dashboard
@@ -129,46 +129,6 @@ def test_printable_text_has_no_control_codes_and_fits_the_stream(text, encoding)
     assert shown.isprintable()
     if encoding != "no-such-codec":
         shown.encode(encoding)
-
-
-def test_times_and_limits_read_well():
-    assert [moment(v) for v in (None, 0.04, 0.31, 4.38, 148.0)] == [
-        "-",
-        "0 s",
-        "0.3 s",
-        "4.4 s",
-        "2 min 28 s",
-    ]
-    assert [measured(v, "ms") for v in (None, 4.24, 146.0, 9_999.0, 3_600_000.0)] == [
-        "-", "4.2 ms", "146 ms", "9,999 ms", "1 h",
-    ]  # fmt: skip
-    limits = (80.0, "ms"), (62.5, "ms"), (3_600_000.0, "ms"), (0.0015, "fraction"), (3.0, "count")
-    assert [bound(*limit) for limit in limits] == ["80 ms", "62.5 ms", "1 h", "0.15 %", "3"]
-    assert [percent(v) for v in (0.014, 0.0996, 0.123)] == ["1.4 %", "10 %", "12 %"]
-
-
-def test_numbers_read_well():
-    assert [ms(v) for v in (None, 61.4, 4.24, 0.0)] == ["-", "61", "4.2", "0"]
-    assert [percent(v) for v in (None, 0.0, 0.003, 0.41, 0.999, 1.0)] == [
-        "-",
-        "0 %",
-        "0.3 %",
-        "41 %",
-        ">99 %",
-        "100 %",
-    ]
-    assert [percent(v) for v in (0.00001, 8.7e-6, 9e-51)] == ["0.001 %", "<0.001 %", "<0.001 %"]
-    assert [chance(v) for v in (None, 0.0, 0.0004, 0.001, 0.25, 0.996, 0.9996, 1.0)] == [
-        "-",
-        "<0.1 %",
-        "<0.1 %",
-        "0.1 %",
-        "25 %",
-        "99.6 %",
-        ">99.9 %",
-        ">99.9 %",
-    ]
-    assert [span(v) for v in (None, 0.2, 47.4, 200)] == ["-", "0 s", "47 s", "3 min 20 s"]
 
 
 # -- which view -------------------------------------------------------------------------------------
@@ -322,59 +282,3 @@ def test_a_servers_own_counts_are_told_apart_from_the_callers_seated_here():
     rows = dashboard(View(snapshot=ours), 80, ASCII).plain.split("\n")
     assert next(row for row in rows if row.startswith("sessions")).split()[1:3] == ["31", "offered"]
     assert "server    4 running  0 waiting" in rows
-
-
-def searched(elapsed_s, budget_s=40.0):
-    share = None if budget_s is None else min(1.0, elapsed_s / budget_s)
-    return replace(
-        snapshot_at(0.5), elapsed_s=elapsed_s, progress=share, eta_s=None, budget_s=budget_s, clock="real"
-    )
-
-
-@pytest.mark.parametrize(("snapshot", "said"), [
-    (searched(28.0), "28 s of the 40 s it has"),
-    (searched(52.0), "52 s, past the 40 s it had: ends as soon as it has an answer"),
-    (searched(200.0, None), "3 min 20 s elapsed"),
-])  # fmt: skip
-def test_a_search_tells_its_time_and_where_its_point_is(snapshot, said):
-    """No share of a whole that nobody knows: the time it has, and the steps of the number that is tried now."""
-    line = window_line(snapshot)
-    page = " ".join(
-        dashboard(View(phase="confirm", detail="24 sessions", snapshot=snapshot), 120, ASCII).plain.split()
-    )
-    for shown in (line, page):
-        assert said in shown
-        assert "step 240 of 480" in shown
-        assert "% done" not in shown
-    assert ("###" in page.split("sessions")[1]) == (snapshot.progress is not None)
-
-
-def test_how_far_a_phase_is_is_not_said_of_the_next_one():
-    view = View(phase="next", detail="26 sessions", snapshot=snapshot_at(0.5))
-    assert "step 240" not in dashboard(view, 120, ASCII).plain
-
-
-def test_plain_lines_say_what_is_awaited_where_nothing_is_told():
-    stream, now = Stream(), Time()
-    view = PlainLines(stream, now=now)
-    view.phase("load", "loading a large model")
-    for second in range(1, 31):
-        now.s = float(second)
-        view.still()
-    view.snapshot(snapshot_at(0.5))
-    now.s = 45.0
-    view.still()
-    view.close()
-    waits = [line for line in stream.getvalue().splitlines() if "without news" in line]
-    assert waits == [
-        "[   10.0 s] load: loading a large model (10 s without news)",
-        "[   20.0 s] load: loading a large model (20 s without news)",
-        "[   30.0 s] load: loading a large model (30 s without news)",
-        "[   45.0 s] confirm: 24 sessions, step 240 of 480 (15 s without news)",
-    ]
-
-
-def test_long_limits_are_read_in_hours():
-    slow = replace(snapshot_at(0.5), deadline_ms=3_600_000.0)
-    assert "ms of 1 h" in window_line(slow)
-    assert "ms of 1 h" in dashboard(View(snapshot=slow), 80, ASCII).plain
