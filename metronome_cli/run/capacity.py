@@ -9,6 +9,7 @@ A plan in, a report out. Also the Python API:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from metronome_cli.report.capacity import Point
 from metronome_cli.report.environment import environment
 from metronome_cli.report.generator import generator_of
 from metronome_cli.report.model import Report
+from metronome_cli.report.words import duration, plural
 from metronome_cli.run.answer import answer
 from metronome_cli.run.arms import ADMISSION_GAINS, GUARDED, Offer, default_arms, run_arms
 from metronome_cli.run.audio import open_audio
@@ -67,6 +69,7 @@ class CapacityRun:
 
     _whole_frames = False  # whether speech is dealt out in whole frames
     _in_this_process = True
+    _lives_once = False  # whether no session is followed by another, whatever the policy
 
     def __init__(self, plan: CapacityPlan, observer: Observer, stop: Stop, build: Builder) -> None:
         self.kept_load = KeptLoad(plan, observer)
@@ -159,7 +162,7 @@ class CapacityRun:
     def _lab_of(self, kind: type[L], make_target: TargetFactory, streams: StreamSource, **own: Any) -> L:
         """The conditions that all points share, as a lab of that kind; `own` is what it has beside them."""
         plan = self.plan
-        return kind(
+        lab = kind(
             profile=plan.profile,
             make_target=make_target,
             streams=streams,
@@ -176,6 +179,20 @@ class CapacityRun:
             pulse=self.pulse,
             recorder=self.kept_load.recorder,
             **own,
+        )
+        self._tell_of_few_steps(lab)
+        return lab
+
+    def _tell_of_few_steps(self, lab: Lab) -> None:
+        """One session has a step a beat; where it lives only once, its beats may be fewer than a proof needs."""
+        plan, beats = self.plan, int(self.plan.length_s / lab.period_s)
+        once = self._lives_once or plan.soak or plan.profile.policy_spec.grows
+        if not plan.judges or plan.replay is not None or not once or beats >= lab.steps_needed:
+            return
+        enough = duration(math.ceil(lab.steps_needed * lab.period_s))
+        self.observer.notice(
+            f"{duration(plan.length_s)} have {plural(beats, 'beat')}, and a proof needs {lab.steps_needed:,} steps: "
+            f"few sessions may settle nothing (--session-length {enough} would)"
         )
 
     def _compare(self, lab: Lab) -> None:

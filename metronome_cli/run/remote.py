@@ -60,6 +60,7 @@ class RemoteCapacityRun(CapacityRun):
 
     _whole_frames = True
     _in_this_process = False
+    _lives_once = True
 
     def __init__(
         self, plan: CapacityPlan, remote: RemotePlan, found: Endpoint, observer: Observer, stop: Stop

@@ -66,6 +66,7 @@ class VllmCapacityRun(CapacityRun):
     """One run of one plan on vLLM. `make_engine` makes an engine that is not started yet."""
 
     _in_this_process = False
+    _lives_once = True
 
     def __init__(
         self, plan: CapacityPlan, vllm: VllmPlan, make_engine: EngineMaker, observer: Observer, stop: Stop
