@@ -12,6 +12,7 @@ A run that is interrupted raises nothing: it ends with a report that says so (ex
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 from typing import Literal
 
@@ -81,6 +82,13 @@ class EngineError(MetronomeError):
 
 class DeviceMemoryError(EngineError):
     """The device's memory was not enough for what was asked; less may fit."""
+
+
+def write_hint(error: OSError) -> str:
+    """What helps where the system would not write."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room there, or give another place"
+    return "give a path that can be written"
 
 
 def exit_code_for(status: Status, verdict: Verdict | None, *, signum: int | None = None) -> ExitCode:

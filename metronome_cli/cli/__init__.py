@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from metronome_cli.errors import ExitCode, MetronomeError, UsageError, exit_code_of
+from metronome_cli.errors import ExitCode, MetronomeError, UsageError, exit_code_of, write_hint
 
 # The system would not even look: the path that was given is at fault, or who may go there.
 _BAD_PATHS = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
@@ -70,7 +70,7 @@ def _unexpected(error: Exception) -> int:
         if error.errno == errno.ENOSPC:
             tell_error(
                 f"cannot write {error.filename or 'the output'}: {error.strerror}",
-                "make room and run it again",
+                write_hint(error),
             )
             return ExitCode.INTERNAL
         if error.errno in _BAD_PATHS and error.filename:

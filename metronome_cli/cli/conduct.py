@@ -52,11 +52,15 @@ def _files_and_servers(settings: Settings, view: Observer) -> Iterator[Observer]
 
 
 def finish(settings: Settings, view: Observer, run: Run, *watchers: Observer) -> NoReturn:
-    """Run it until it is done or stopped, show and keep its report, and leave with the report's exit code."""
-    from metronome_cli.run.observer import Observers
+    """Run it until it is done or stopped, show and keep its report, and leave with the report's exit code.
+
+    Raises MetronomeError where something that was asked for could not be written, when the answer is out.
+    """
+    from metronome_cli.run.observer import Observers, Unwritten
     from metronome_cli.run.stop import Stop
 
-    observer = Observers(view, *watchers)
+    unwritten = Unwritten()
+    observer = Observers(view, *watchers, unwritten)
     nothing_drawn = isinstance(view, Observers)
     with (Stop() if nothing_drawn else Stop(view.notice)).on_signals() as stop:
         try:
@@ -67,6 +71,7 @@ def finish(settings: Settings, view: Observer, run: Run, *watchers: Observer) ->
             show(report, as_json=settings["json"])
         finally:
             files_of(settings).write(report)
+    unwritten.tell()
     raise typer.Exit(report.exit_code)
 
 

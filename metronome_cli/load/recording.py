@@ -52,7 +52,7 @@ class Caller(Strict):
     caller: Whole
     at_s: Seconds
     age_s: Seconds
-    lifetime_s: Seconds
+    lifetime_s: Annotated[Seconds, Field(gt=0)]
     phase_s: Seconds
     start: Whole
     speaks: list[Whole]

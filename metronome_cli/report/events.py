@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metronome_cli import __version__
-from metronome_cli.errors import UsageError
+from metronome_cli.errors import UsageError, write_hint
 from metronome_cli.report.model import SCHEMA
 from metronome_cli.report.read import REPORT_FILE
 from metronome_cli.report.strict_json import dumps
@@ -57,7 +57,7 @@ class EventsFile:
         except OSError as error:
             raise UsageError(
                 f"cannot write to {directory}: {error.strerror or error}",
-                hint="give another --output directory",
+                hint=write_hint(error),
             ) from error
 
     # -- what an observer is told ------------------------------------------------------------------

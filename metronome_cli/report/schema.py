@@ -62,7 +62,7 @@ added, never renamed or removed. `metronome report DIR` prints, converts, or reb
 Beside it, `events.jsonl` grows while the run goes on: a first line with `"schema": "metronome.events/1"`,
 then one object a line with `t` (seconds since the file was opened), `kind` and `data`. Kinds are `run`
 (conditions), `engine`, `audio`, `phase`, `window` (a TimelinePoint and its `phase`), `control`, `point`
-(a Point), `arm`, `trials`, `collapse`, `notice`, and `report` (the final report). After a kill they are
+(a Point), `arm`, `trials`, `collapse`, `unwritten`, `notice`, and `report` (the final report). After a kill they are
 enough to rebuild the report.
 
 This page is made from the model: `python -m metronome_cli.report.schema`."""

@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from metronome_cli.errors import MetronomeError, UsageError
+from metronome_cli.errors import MetronomeError, UsageError, write_hint
 from metronome_cli.report.model import Report
 from metronome_cli.report.read import REPORT_FILE
 from metronome_cli.report.strict_json import dumps
@@ -46,7 +46,7 @@ def check_writable(path: Path, flag: str) -> None:
             pass
     except OSError as error:
         raise UsageError(
-            f"{flag}: cannot write {path}: {error.strerror or error}", hint="give a path that can be written"
+            f"{flag}: cannot write {path}: {error.strerror or error}", hint=write_hint(error)
         ) from None
 
 
@@ -60,7 +60,7 @@ def write_text(path: Path, text: str) -> Path:
             _replace(path, text)
     except OSError as error:
         raise MetronomeError(
-            f"cannot write {path}: {error.strerror or error}", hint="give a path that can be written"
+            f"cannot write {path}: {error.strerror or error}", hint=write_hint(error)
         ) from error
     return path
 

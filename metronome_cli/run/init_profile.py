@@ -17,7 +17,7 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.config.quantities import format_duration, format_size
 from metronome_cli.config.validation import validate
 from metronome_cli.config.yaml_file import parse_yaml
-from metronome_cli.errors import UsageError
+from metronome_cli.errors import UsageError, write_hint
 from metronome_cli.forecast.hf_config import Layout, read_config
 from metronome_cli.run.checkpoint_size import read_model_config
 from metronome_cli.run.predict_config import Load, read_checkpoint
@@ -88,9 +88,7 @@ def write_draft(draft: Draft, file: Path, *, force: bool = False) -> None:
             f"{file} is there already", hint="--force writes over it; --output names another file"
         ) from None
     except OSError as error:
-        raise UsageError(
-            f"cannot write {file}: {error.strerror}", hint="--output names another file"
-        ) from None
+        raise UsageError(f"cannot write {file}: {error.strerror}", hint=write_hint(error)) from None
 
 
 def _name(path: Path, config: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from metronome_cli import __version__
 from metronome_cli.config.profile import Profile
-from metronome_cli.errors import UsageError
+from metronome_cli.errors import MetronomeError, UsageError
 from metronome_cli.load.driver import Batching
 from metronome_cli.load.recording import LoadRecorder, NoRecorder
 from metronome_cli.run.load_file import (
@@ -101,7 +101,11 @@ class KeptLoad:
             refuse_other_load(self.recorded, head)
             say_what_is_other(self.recorded, head, self._observer)
         if plan.record is not None:
-            self.recorder = self._writer = LoadWriter(plan.record, head, self._observer.notice)
+            self.recorder = self._writer = LoadWriter(plan.record, head, self._tell)
+
+    def _tell(self, error: MetronomeError) -> None:
+        self._observer.notice(f"{error.message}; no more of the load is recorded, the run goes on")
+        self._observer.event("unwritten", {"message": error.message, "hint": error.hint})
 
     def close(self) -> None:
         """The run is over."""

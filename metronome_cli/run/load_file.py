@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from metronome_cli.config.fields import Strict
-from metronome_cli.errors import UsageError
+from metronome_cli.errors import MetronomeError, UsageError, write_hint
 from metronome_cli.load.recording import Caller, RecordedRun, RunEnd, RunHead, Seconds, Text, Whole
 from metronome_cli.report.read import read_bounded
 from metronome_cli.report.strict_json import BadJson, dumps, loads
@@ -64,9 +64,9 @@ class LoadFile:
 
 
 class LoadWriter:
-    """Records a command's load. `tell` gets the one notice when writing fails."""
+    """Records a command's load. `tell` gets the one error when writing fails."""
 
-    def __init__(self, path: Path, head: LoadHead, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, head: LoadHead, tell: Callable[[MetronomeError], None]) -> None:
         self.path = path
         self._head = head
         self._tell = tell
@@ -121,7 +121,7 @@ class LoadWriter:
         except OSError as error:
             self._failed = True
             self._tell(
-                f"{self.path}: {error.strerror or error}; no more of the load is recorded, the run goes on"
+                MetronomeError(f"cannot write {self.path}: {error.strerror or error}", hint=write_hint(error))
             )
             self.close()
 
@@ -138,7 +138,7 @@ def check_writable(path: Path) -> None:
             raise PermissionError(None, "no permission to write")
     except OSError as error:
         raise UsageError(
-            f"--record: cannot write {path}: {error.strerror or error}", hint="give another file"
+            f"--record: cannot write {path}: {error.strerror or error}", hint=write_hint(error)
         ) from None
 
 
@@ -148,12 +148,10 @@ def read_load(path: Path) -> LoadFile:
     if not data:
         raise UsageError(f"{path}: an empty file", hint=_FORMAT)
     reader = _Reader(path)
-    lines = data.split(b"\n")
-    if lines[-1]:
-        raise UsageError(f"{path}:{len(lines)}: the line is not complete", hint="the file was cut off")
-    for line in lines[:-1]:
+    *lines, rest = data.split(b"\n")
+    for line in lines:
         reader.take(line)
-    return reader.done()
+    return reader.done(torn=bool(rest))
 
 
 @dataclass(slots=True)
@@ -164,6 +162,7 @@ class _Reader:
     number: int = 0
     head: LoadHead | None = None
     runs: list[RecordedRun] = field(default_factory=list)
+    _begun: int = 0
     _open: RunHead | None = None
     _callers: list[Caller] = field(default_factory=list)
 
@@ -196,9 +195,9 @@ class _Reader:
     def _begin(self, head: RunHead) -> None:
         if self._open is not None:
             raise self._wrong(f"run {head.run} begins before run {self._open.run} has ended")
-        if head.run != len(self.runs):
-            raise self._wrong(f"run {head.run} where run {len(self.runs)} is next")
-        self._open, self._callers = head, []
+        if head.run != self._begun:
+            raise self._wrong(f"run {head.run} where run {self._begun} is next")
+        self._open, self._callers, self._begun = head, [], self._begun + 1
 
     def _come(self, caller: Caller) -> None:
         assert self.head is not None
@@ -211,7 +210,15 @@ class _Reader:
             raise self._wrong(f"caller {caller.caller} comes before the one before him")
         if caller.start >= self.head.loop_samples:
             raise self._wrong(f"start {caller.start} is beyond the loop, {self.head.loop_samples} samples")
-        if not caller.speaks:
+        if caller.phase_s >= self.head.period_s:
+            raise self._wrong(
+                f"phase_s {caller.phase_s:g} is no part of the period, {self.head.period_s:g} s"
+            )
+        if caller.age_s > self.head.session_length_s:
+            raise self._wrong(
+                f"age_s {caller.age_s:g} is more than a session lasts, {self.head.session_length_s:g} s"
+            )
+        if not any(caller.speaks):
             raise self._wrong("speaks: no frames")
         callers.append(caller)
 
@@ -220,17 +227,20 @@ class _Reader:
             raise self._wrong(f"end of run {end.end}, which is not open")
         if not self._callers:
             raise self._wrong(f"run {end.end} has no callers")
-        self.runs.append(RecordedRun(self._open, tuple(self._callers), end.at_s))
+        if end.at_s > 0:  # it lasted: there is something to give again
+            self.runs.append(RecordedRun(self._open, tuple(self._callers), end.at_s))
         self._open = None
 
-    def done(self) -> LoadFile:
-        assert self.head is not None
+    def done(self, *, torn: bool) -> LoadFile:
+        """All that was read. `torn`: whether a last line without its end follows, which a kill or a full disk left."""
+        if self.head is None:
+            raise UsageError(f"{self.path}:1: the line is not complete", hint=_FORMAT)
         if not self.runs:
             raise UsageError(
                 f"{self.path}:{self.number}: ends before the first run has ended",
                 hint="the recording was cut off; record the load again",
             )
-        return LoadFile(self.path, self.head, self.runs, self._open is not None)
+        return LoadFile(self.path, self.head, self.runs, torn or self._open is not None)
 
     def _parsed(self, model: type[Line], value: dict[str, Any]) -> Line:
         try:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from metronome_cli.errors import MetronomeError
+
 FrameKind = Literal["ok", "late", "empty"]
 
 
@@ -107,7 +109,9 @@ class Observer(Protocol):
         """A few times a second."""
 
     def event(self, kind: str, data: dict[str, Any]) -> None:
-        """A fact worth keeping: "run", "audio", "control", "window", "point", "session", "collapse", "report"."""
+        """A fact worth keeping: "run", "audio", "control", "window", "point", "session", "collapse", "unwritten",
+        "report".
+        """
 
     def notice(self, message: str) -> None:
         """One line for the user now (a refused file, a device chosen, ...)."""
@@ -141,3 +145,20 @@ class Observers:
     def close(self) -> None:
         for watcher in self._watchers:
             watcher.close()
+
+
+class Unwritten(Observers):
+    """Watches for what was asked for and could not be written, so that it is told whichever view there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lost: list[dict[str, Any]] = []
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "unwritten":
+            self._lost.append(data)
+
+    def tell(self) -> None:
+        """Raises MetronomeError for the first of it."""
+        for lost in self._lost:
+            raise MetronomeError(lost["message"], hint=lost["hint"])

@@ -70,6 +70,21 @@ def test_a_full_disk_does_not_cost_the_answer(
     captured = capsys.readouterr()
     assert captured.out.strip()
     assert captured.err.startswith("error: cannot write /dev/full: No space left")
+    assert "hint: make room" in captured.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("ui", ["none", "plain"])
+def test_a_load_that_could_not_be_kept_is_told_after_the_answer(
+    ui: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ["--sessions", "1", "--session-length", "5s"]
+    assert run(["capacity", "--profile", "smoke", *short, "--record", "/dev/full", "--ui", ui]) == 1
+    captured = capsys.readouterr()
+    assert "1 session" in captured.out
+    assert captured.err.rstrip().endswith(
+        "error: cannot write /dev/full: No space left on device\n\nhint: make room there, or give another place"
+    )
 
 
 @pytest.mark.parametrize(("argv", "flag"), [

@@ -29,8 +29,8 @@ HEAD = LoadHead(
 )
 CALLERS = st.lists(
     st.tuples(
-        st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 47_999),
-        st.lists(st.integers(0, 10**9), min_size=1, max_size=5),
+        st.floats(0, 1e6), st.floats(0, 60), st.floats(0, 1e6, exclude_min=True), st.integers(0, 47_999),
+        st.lists(st.integers(0, 10**9), min_size=1, max_size=5).filter(any),
     ),
     min_size=1,
     max_size=5,
@@ -63,7 +63,7 @@ def good(tmp_path):
     return write(tmp_path / "load.jsonl", [(someone, 10.0), (someone * 1, 5.0)])
 
 
-@given(st.lists(st.tuples(CALLERS, st.floats(0, 1e6)), min_size=1, max_size=4))
+@given(st.lists(st.tuples(CALLERS, st.floats(0, 1e6, exclude_min=True)), min_size=1, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 def test_what_was_written_is_read_to_the_last_digit(tmp_path, drawn):
     runs = [(callers(people), end_s) for people, end_s in drawn]
@@ -87,15 +87,34 @@ def test_a_file_without_a_whole_run_is_refused(good):
         read_load(good)
 
 
-@pytest.mark.parametrize("cut", [1, 10, 100])
-def test_a_line_that_was_cut_is_named(good, cut):
+def test_a_file_that_was_cut_anywhere_keeps_the_runs_that_had_ended_and_says_so(good):
     data = good.read_bytes()
-    good.write_bytes(data[:-cut])
-    lines = data[:-cut].count(b"\n") + (not data[:-cut].endswith(b"\n"))
-    if data[:-cut].endswith(b"\n"):
+    ends = [place + 1 for place in range(len(data)) if data[place : place + 1] == b"\n"]  # of lines
+    for size in range(ends[3], len(data)):
+        good.write_bytes(data[:size])
+        found = read_load(good)
+        assert len(found.runs) == 1
+        assert found.cut_short == (size > ends[3])
+    for size in range(1, ends[3]):
+        good.write_bytes(data[:size])
+        with pytest.raises(UsageError, match=r"load\.jsonl:\d: "):
+            read_load(good)
+
+
+def test_a_line_that_is_not_complete_and_not_the_last_is_an_error(good):
+    lines = good.read_bytes().splitlines(keepends=True)
+    good.write_bytes(b"".join([*lines[:2], lines[2][:-9] + b"\n", *lines[3:]]))
+    with pytest.raises(UsageError, match=r"load\.jsonl:3: not JSON"):
         read_load(good)
-        return
-    with pytest.raises(UsageError, match=rf"load\.jsonl:{lines}: the line is not complete"):
+
+
+def test_a_run_that_was_stopped_as_it_began_gives_nothing_and_the_others_stay(good):
+    text = good.read_text()
+    good.write_text(text.replace('"end":0,"at_s":10.0', '"end":0,"at_s":0.0'))
+    found = read_load(good)
+    assert ([run.head.run for run in found.runs], found.cut_short) == ([1], False)
+    good.write_text(good.read_text().replace('"at_s":5.0', '"at_s":0.0'))
+    with pytest.raises(UsageError, match="ends before the first run has ended"):
         read_load(good)
 
 
@@ -113,6 +132,10 @@ def test_a_line_that_was_cut_is_named(good, cut):
         (3, {"at_s": -1}, r"load\.jsonl:3: at_s: "),
         (3, {"at_s": "0"}, r"load\.jsonl:3: at_s: "),
         (3, {"start": 48_000}, r"load\.jsonl:3: start 48000 is beyond the loop"),
+        (3, {"lifetime_s": 0}, r"load\.jsonl:3: lifetime_s: "),
+        (3, {"phase_s": 0.08}, r"load\.jsonl:3: phase_s 0.08 is no part of the period, 0.08 s"),
+        (3, {"age_s": 60.5}, r"load\.jsonl:3: age_s 60.5 is more than a session lasts, 60 s"),
+        (3, {"speaks": [0, 0]}, r"load\.jsonl:3: speaks: no frames"),
         (3, {"speaks": []}, r"load\.jsonl:3: speaks: no frames"),
         (3, {"speaks": [1, -1]}, r"load\.jsonl:3: speaks.1: "),
         (3, {"speaks": [10**12]}, r"load\.jsonl:3: speaks.0: "),
@@ -177,7 +200,8 @@ def test_a_disk_that_is_full_is_told_once_and_costs_nothing_else(tmp_path, monke
     people = callers([(0.0, 1.5, 30.0, 17, [3, 4])])
     path = write(tmp_path / "load.jsonl", [(people, 10.0)] * 5, told.append)
     assert len(told) == 1
-    assert "No space left on device" in told[0]
+    assert told[0].message == f"cannot write {path}: No space left on device"
+    assert "make room" in told[0].hint
     assert path.read_bytes().endswith(b"\n")  # no half line
     assert read_load(path).runs
 
