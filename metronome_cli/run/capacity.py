@@ -99,7 +99,8 @@ class CapacityRun:
         self._announce()
         try:
             with self.pulse:
-                self._measure(streams)
+                if not self.stop():
+                    self._measure(streams)
         except EngineError as error:
             self.error = error.message
             self.observer.notice(f"the engine failed: {error.message}")
@@ -132,6 +133,8 @@ class CapacityRun:
         self.engine = make_target(plan.profile, 1).describe()
         self.observer.event("engine", self.engine)
         self.weights = str(self.engine.get("weights", "random"))
+        if self.stop():
+            return
         lab = self._lab(make_target, streams)
         if plan.compare or plan.guard:
             self._compare(lab)

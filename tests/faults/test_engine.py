@@ -8,6 +8,7 @@ from metronome_cli.config.loading import load_profile
 from metronome_cli.control.aimd import AimdGains
 from metronome_cli.engine.faults import engine_error, is_out_of_memory
 from metronome_cli.errors import DeviceMemoryError, EngineError
+from metronome_cli.models.talk import Vocabulary
 from metronome_cli.report.text import render_text
 from metronome_cli.run.capacity import run_capacity
 from metronome_cli.run.capacity_plan import CapacityPlan
@@ -50,7 +51,7 @@ def raising(error):
 
 
 def poisoned_head(model):
-    model._head = lambda hidden: torch.full((len(hidden), 256), torch.nan)
+    model.words = Vocabulary(model.words.embedding, lambda hidden: torch.full((len(hidden), 256), torch.nan))
 
 
 def poisoned_ears(model):

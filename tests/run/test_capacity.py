@@ -100,6 +100,15 @@ def test_stopped_in_any_phase_it_reports_what_it_has(speech, steps, signum):
     assert report.verdict != "pass"
 
 
+def test_stopped_while_it_reads_or_loads_it_begins_nothing_more(speech):
+    stop = Stop()
+    stop.request(2)
+    report, watcher = run(speech, stop=stop)
+    assert (report.status, report.exit_code) == ("interrupted", 130)
+    assert report.answer == "Interrupted before anything was measured."
+    assert "load" not in watcher.phases
+
+
 def test_nothing_to_listen_to_is_said_before_anything_is_loaded(tmp_path):
     def build(plan, observer):
         raise AssertionError("loaded")
