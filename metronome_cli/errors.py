@@ -53,12 +53,12 @@ class MetronomeError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        self.message = _printable(message)
-        self.hint = None if hint is None else _printable(hint)
+        self.message = printable(message)
+        self.hint = None if hint is None else printable(hint)
         super().__init__(self.message)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Control codes, lone surrogates and marks of direction as escapes; lines stay lines."""
     if text.isprintable():
         return text

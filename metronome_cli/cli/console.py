@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from metronome_cli.errors import MetronomeError
+from metronome_cli.errors import MetronomeError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,6 +62,11 @@ def write(text: str) -> None:
     with reader_may_leave():
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """Words to stdout, in which somebody else's may be: what cannot be printed is spelt out."""
+    write(printable(text))
 
 
 def show(*renderables: Any) -> None:

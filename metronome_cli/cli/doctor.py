@@ -18,7 +18,7 @@ def doctor(
     """What this machine can do, what is missing, and what would spoil a measurement now."""
     import json
 
-    from metronome_cli.cli.console import write
+    from metronome_cli.cli.console import say, write
     from metronome_cli.report.doctor_text import checkup_json, render_checkup
     from metronome_cli.report.text import stdout_width
     from metronome_cli.run.doctor import examine
@@ -29,5 +29,5 @@ def doctor(
     if json_:
         write(json.dumps(checkup_json(checkup), indent=2, allow_nan=False))
     else:
-        write(render_checkup(checkup, stdout_width()))
+        say(render_checkup(checkup, stdout_width()))
     return checkup.exit_code

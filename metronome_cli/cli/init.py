@@ -31,7 +31,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """A commented profile of your model, from its config.json."""
-    from metronome_cli.cli.console import write
+    from metronome_cli.cli.console import say, write
     from metronome_cli.run.init_profile import draft_profile, write_draft
 
     draft = draft_profile(model, name)
@@ -41,4 +41,4 @@ def init(
     file = output or Path(f"{draft.profile.name}.yaml")
     write_draft(draft, file, force=force)
     are = "line marked CHECK is" if draft.open_lines == 1 else "lines marked CHECK are"
-    write(f"{file}: profile {draft.profile.name}; {draft.open_lines} {are} not settled")
+    say(f"{file}: profile {draft.profile.name}; {draft.open_lines} {are} not settled")

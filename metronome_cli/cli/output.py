@@ -73,6 +73,6 @@ def show(report: Report, *, as_json: bool) -> None:
 
 def show_plan(plan: Plan, *, as_json: bool) -> None:
     """What --dry-run foretells, on stdout."""
-    from metronome_cli.cli.console import write
+    from metronome_cli.cli.console import say, write
 
-    write(plan.as_json() if as_json else plan.as_text())
+    write(plan.as_json()) if as_json else say(plan.as_text())

@@ -86,7 +86,7 @@ def check(
     json_: options.PlainJson = False,
 ) -> int:
     """Whether files are valid profiles; every mistake with its key, and what is allowed."""
-    from metronome_cli.cli.console import tell_error, write
+    from metronome_cli.cli.console import say, tell_error, write
     from metronome_cli.config.loading import load_profile
     from metronome_cli.errors import ExitCode, UsageError
 
@@ -100,7 +100,7 @@ def check(
         else:
             results.append({"file": str(file), "valid": True, "name": profile.name})
             if not json_:
-                write(f"{file}: valid, profile {profile.name}")
+                say(f"{file}: valid, profile {profile.name}")
     if json_:
         write(_json(results))
     return ExitCode.OK if all(result["valid"] for result in results) else ExitCode.USAGE

@@ -5,6 +5,7 @@ Sizes are bytes, times seconds, after parsing.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from typing import Annotated
 
@@ -40,6 +41,15 @@ def _parsed(parse: Callable[[str], object], text: str) -> object:
         raise RefusedError(error) from None
 
 
+def printable(text: str) -> str:
+    """Text that a terminal shows as it is: no control codes, no marks of direction. Raises ValueError."""
+    for char in text:
+        if not (char.isprintable() or char == "\n" or unicodedata.category(char) == "Zs"):
+            raise ValueError(f"{char.encode('unicode_escape').decode()} cannot be printed")
+    return text
+
+
+Prose = Annotated[str, AfterValidator(printable)]
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1e9)]
 Duration = Annotated[Real, _quantity(parse_duration, "80ms"), Field(gt=0)]
 Size = Annotated[int, _quantity(parse_size, "2GiB"), Field(strict=True, ge=0, le=2**60)]

@@ -18,6 +18,7 @@ from metronome_cli.config.fields import (
     Duration,
     ObjectiveText,
     PolicyText,
+    Prose,
     Strict,
     Tokens,
 )
@@ -31,8 +32,8 @@ from metronome_cli.errors import UsageError
 class Source(Strict):
     """Where a figure was read, and how sure it is: A authors' own, B an independent port, C second hand."""
 
-    what: str
-    where: str
+    what: Prose
+    where: Prose
     grade: Literal["A", "B", "C", "D", "M"] = "A"
 
 
@@ -40,10 +41,10 @@ class Profile(Strict):
     """One model as a periodic load. See `docs/profiles.md` for each key."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
-    title: str
-    description: str = ""
-    adapter: str | None = None  # the class of models/ that runs it; None: for `predict` only
-    adapter_options: dict[str, int | float | str | bool] = Field(default_factory=dict)
+    title: Prose
+    description: Prose = ""
+    adapter: Prose | None = None  # the class of models/ that runs it; None: for `predict` only
+    adapter_options: dict[Prose, int | float | Prose | bool] = Field(default_factory=dict)
     frame: Frame
     tokens: FrameTokens
     turns: Turns = Turns()
@@ -59,9 +60,9 @@ class Profile(Strict):
     objectives: tuple[ObjectiveText, ...] = ()
     clock: Literal["real", "virtual"] | None = None
     verified: bool = True
-    unverified: tuple[str, ...] = ()  # figures that are not verified, named
+    unverified: tuple[Prose, ...] = ()  # figures that are not verified, named
     sources: tuple[Source, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Prose, ...] = ()
 
     @classmethod
     def from_numbers(cls, data: Mapping[str, Any]) -> Profile:
@@ -97,6 +98,8 @@ class Profile(Strict):
         spec, context = self.policy_spec, self.shape.context
         if spec.kind != "ring" and spec.window + spec.sinks > context:
             raise ValueError(f"policy {spec} is wider than shape.context, {context} positions")
+        if self.adapter is not None and self.shape.head_dim % 2:
+            raise ValueError(f"shape.head_dim is {self.shape.head_dim}; rotary positions need an even number")
         if self.head_tokens >= context:
             raise ValueError(f"head_tokens is {self.head_tokens}; it must be below shape.context, {context}")
         if self.verified == bool(self.unverified):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from metronome_cli.config.fields import Count, Parameters, Real, Size, Strict, Tokens
+from metronome_cli.config.fields import Count, Parameters, Prose, Real, Size, Strict, Tokens
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
 Dtype = Literal["float32", "bfloat16", "float16", "float8"]
@@ -81,7 +81,7 @@ class Stage(Strict):
     - state: fixed bytes a session (`state_bytes`), for example codec or encoder state.
     """
 
-    name: str
+    name: Prose
     kind: StageKind
     kv_bytes_per_position: Tokens = 0
     positions_per_s: StagePositions = StagePositions()

@@ -6,6 +6,7 @@ import shutil
 from typing import Any, TextIO
 
 from metronome_cli.run.observer import Snapshot
+from metronome_cli.ui.glyphs import printable
 
 
 class Countdown:
@@ -27,7 +28,7 @@ class Countdown:
         """The line of a scrape."""
         if kind != "scrape":
             return
-        line = f"[{data['t_s']:7.1f} s] {data['line']}"
+        line = printable(f"[{data['t_s']:7.1f} s] {data['line']}")
         if self._redraw:
             width = max(20, shutil.get_terminal_size().columns - 1)
             self._write(f"\r{line[:width]:<{width}}")
@@ -38,7 +39,7 @@ class Countdown:
     def notice(self, message: str) -> None:
         """A line that stays."""
         self._end_line()
-        self._write(message + "\n")
+        self._write(printable(message) + "\n")
 
     def close(self) -> None:
         """Leave the terminal on a fresh line."""

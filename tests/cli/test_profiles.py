@@ -67,6 +67,11 @@ def test_check_says_valid_or_every_mistake(capsys: Any, tmp_path: Path) -> None:
     assert captured.err == f"error: {bad}: unknown key 'shape.layres'\n\nhint: did you mean shape.layers?\n"
 
 
+def test_a_file_with_control_codes_in_its_name_is_named_without_them(capsys: Any, tmp_path: Path) -> None:
+    (odd := tmp_path / "a\x1b[31m\u202e.yaml").write_bytes((data_dir("profiles") / "smoke.yaml").read_bytes())
+    assert output(capsys, "check", str(odd)).endswith("/a\\x1b[31m\\u202e.yaml: valid, profile smoke\n")
+
+
 def test_check_as_json(capsys: Any, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("a: 1")

@@ -42,6 +42,14 @@ def changed(dotted: str, value: Any) -> dict[str, Any]:
     ("shape.layers", 0, "shape.layers is 0; it must be greater than or equal to 1", ""),
     ("shape.layers", "2", "shape.layers is '2'; it must be a valid integer", ""),
     ("shape.layers", True, "shape.layers is True; it must be a valid integer", ""),
+    ("title", "a\x1b[31mb", r"title: 'a\x1b[31mb': \x1b cannot be printed", ""),
+    ("description", "a\u202eb", r"description: 'a\u202eb': \u202e cannot be printed", ""),
+    ("notes", ["fine", "a\rb"], r"notes.1: 'a\rb': \r cannot be printed", ""),
+    ("sources", [{"what": "a\x07", "where": "b"}], r"sources.0.what: 'a\x07': \x07 cannot be printed", ""),
+    ("stages", [{"name": "a\x9b", "kind": "state", "state_bytes": 1}], r"stages.0.name: 'a\x9b': \x9b cannot", ""),
+    ("adapter_options", {"a": "b\x1bc"}, r"\x1b cannot be printed", ""),
+    ("shape.head_dim", 1, "shape.head_dim is 1; rotary positions need an even number", ""),
+    ("shape.head_dim", 33, "shape.head_dim is 33; rotary positions need an even number", ""),
     ("shape.kv_heads", 3, "shape: heads must be a multiple of kv_heads", ""),
     ("shape.dtype", "bfloat", "shape.dtype is 'bfloat'; it must be one of: float32", "did you mean bfloat16?"),
     ("frame.period", 80, "frame.period: 80: a number needs its unit here, such as 80ms", ""),
@@ -81,6 +89,11 @@ def test_all_mistakes_are_told_at_once_and_a_misspelt_key_is_not_also_missing() 
         "  shape.vocab is -1; it must be greater than or equal to 1\n"
         "  unknown key 'shape.layres'"
     )
+
+
+def test_text_in_any_script_and_on_several_lines_is_text() -> None:
+    for text in ("Stimme (zwei Zeilen)\nund mehr", "\u8a9e\u3000\u97f3", "\u0635\u0648\u062a", "a\u00a0b"):
+        assert validate(Profile, changed("description", text), "mine.yaml").description == text
 
 
 def test_a_profile_is_read_back_from_its_numbers() -> None:
