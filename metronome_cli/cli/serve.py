@@ -95,6 +95,7 @@ def _serve(settings: Settings, door: dict[str, Any]) -> None:
             loading.close()
             typer.echo(f"{door['protocol']} at {where}", err=True)
 
+        from metronome_cli.errors import exit_code_for
         from metronome_cli.run.serve import DEFAULT_SEATS, ServePlan, run_serve
         from metronome_cli.run.stop import Stop
 
@@ -107,4 +108,6 @@ def _serve(settings: Settings, door: dict[str, Any]) -> None:
             **door,
         )
         with Stop().on_signals() as stop:
-            run_serve(plan, stop, announce)
+            was_up = run_serve(plan, stop, announce)
+        if not was_up:
+            raise typer.Exit(exit_code_for("interrupted", None, signum=stop.signum))

@@ -29,6 +29,8 @@ class _PlainLoader(_FastLoader):  # type: ignore[misc]
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise _problem("<< is not taken here: write the keys out", key)
             name = getattr(key, "value", None)
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
                 raise _problem(f"key {shown(name)} is not text: put it in quotes", key)
@@ -37,6 +39,16 @@ class _PlainLoader(_FastLoader):  # type: ignore[misc]
             seen.add(str(name))
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return mapping
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        try:
+            number: int = super().construct_yaml_int(node)
+        except ValueError:  # Python converts so many digits and no more
+            raise _problem(f"{shown(node.value)} is no whole number that can be read", node) from None
+        return number
+
+
+_PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_yaml_int)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -157,6 +157,8 @@ def _json_object(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"{path}: not readable as JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: a number too long, or nested too deep") from error
     if not isinstance(data, dict):
         raise UsageError(f"{path}: a JSON object is expected")
     return data

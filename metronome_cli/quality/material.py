@@ -75,8 +75,12 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 def _entries(path: Path) -> list[Any]:
     try:
         data = json.loads(read_file(path, MOST_BYTES))
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not JSON: {error}", hint="a list of questions") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path}: a number too long, or nested too deep", hint="a list of questions"
+        ) from error
     if not isinstance(data, list) or not data:
         raise UsageError(f"{path}: not a list of questions", hint='[{"question": ..., "answer": ...}, ...]')
     return data

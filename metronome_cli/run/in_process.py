@@ -45,8 +45,8 @@ def _check_pool(profile: Profile, device: str) -> None:
     what, there = memory_of(device)
     if there is not None and wanted > there:
         raise UsageError(
-            f"--pool: a KV pool of {format_size(wanted)} is more than {what} has, {format_size(there)}",
-            hint="a smaller --pool, such as 2GiB, in place of what was given or what the profile asks for",
+            f"a KV pool of {format_size(wanted)} is more than {what} has, {format_size(there)}",
+            hint="give a smaller one, such as --pool 2GiB, or `pool` in the profile",
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import http
 import logging
 from collections import deque
@@ -61,15 +62,21 @@ class ServePlan:
     seed: int = 0
 
 
-def run_serve(plan: ServePlan, stop: Stop, announce: Callable[[str], None]) -> None:
-    """Serve until stopped or until the time is over. Raises UsageError, EngineError."""
+def run_serve(plan: ServePlan, stop: Stop, announce: Callable[[str], None]) -> bool:
+    """Serve until stopped or until the time is over; False where it was stopped before it was up.
+
+    Raises UsageError, EngineError.
+    """
     host_codec(plan.protocol)
     model = load_model(
         plan.profile, device=plan.device, seed=plan.seed, weights=plan.weights, observer=Observers()
     )
     target = model.fresh_target(plan.profile, plan.seats)
     prime(target, plan.profile)
+    if stop():
+        return False
     asyncio.run(ReferenceServer(plan, target).run(stop, announce))
+    return True
 
 
 class ReferenceServer:
@@ -111,10 +118,8 @@ class ReferenceServer:
                 max_size=1 << 20,
                 logger=_quiet(),
             )
-        except OSError as error:
-            raise UsageError(
-                f"--port {plan.port}: {error.strerror or error}", hint="another port; 0 takes any free one"
-            ) from error
+        except (OSError, UnicodeError) as error:
+            raise _cannot_listen(plan, error) from error
 
     def _where(self, server: Server) -> str:
         host, port = next(iter(server.sockets)).getsockname()[:2]
@@ -257,6 +262,14 @@ class Caller:
     async def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:
             await self._socket.send(message)
+
+
+def _cannot_listen(plan: ServePlan, error: OSError | UnicodeError) -> UsageError:
+    """What is wrong with the place to listen at: its port, or else its host."""
+    said = (getattr(error, "strerror", None) or "not a name").rpartition(": ")[2]
+    if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES):
+        return UsageError(f"--port {plan.port}: {said}", hint="another port; 0 takes any free one")
+    return UsageError(f"--host {plan.host}: {said}", hint="an address of this machine, such as 127.0.0.1")
 
 
 def _quiet() -> logging.Logger:

@@ -107,6 +107,7 @@ def test_pickles_are_refused_unopened(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("file", "content", "message"), [
     ("model.safetensors", b"\x08\x00\x00\x00\x00\x00\x00\x00notjson!", "not a safetensors file"),
     ("model.safetensors.index.json", b"{", "not readable as JSON"),
+    ("model.safetensors.index.json", b"9" * 5000, "a number too long"),
     ("model.safetensors.index.json", b"{}", "no weight_map"),
     ("model.safetensors.index.json", b'{"weight_map": {"w": "gone.safetensors"}}', "gone.safetensors"),
     ("README.md", b"", "no .safetensors file"),

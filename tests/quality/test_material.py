@@ -42,6 +42,7 @@ def write(path: Path, data: object) -> Path:
     ("data", "named"),
     [
         ("{", "not JSON"),
+        ("9" * 5000, "a number too long, or nested too deep"),
         ([], "not a list"),
         ({"a": 1}, "not a list"),
         ([3], "entry 1"),

@@ -37,7 +37,7 @@ def test_a_pool_that_no_memory_holds_is_refused_before_the_model_is_loaded(
     assert run(argv) == 2
     out, err = capsys.readouterr()
     assert (out, loaded) == ("", [])
-    assert err.startswith("error: --pool: a KV pool of 1 TiB is more than this machine has, 4 GiB\n\nhint: ")
+    assert err.startswith("error: a KV pool of 1 TiB is more than this machine has, 4 GiB\n\nhint: ")
 
 
 @pytest.mark.parametrize(("blocks_more", "names"), [(0, ["smoke"]), (1, [])])

@@ -40,6 +40,7 @@ def test_values_mean_what_they_look_like():
         "dtype=float32",
         'override={"a": [1, 2]}',
         "x=a=b",
+        "day=2024-99-99",
     ]
     assert read_arguments(texts) == {
         "tensor_parallel_size": 2,
@@ -47,6 +48,7 @@ def test_values_mean_what_they_look_like():
         "dtype": "float32",
         "override": {"a": [1, 2]},
         "x": "a=b",
+        "day": "2024-99-99",
     }
 
 

@@ -40,7 +40,7 @@ def _read(text: str) -> tuple[str, Any]:
         raise UsageError(f"--engine-arg {text}: metronome sets {name}", hint=f"use {OWN[name]}")
     try:
         return name, yaml.safe_load(value)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # a number too long, a date that is none
         return name, value
 
 
