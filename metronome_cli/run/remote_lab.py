@@ -102,11 +102,13 @@ class RemotePlan:
         return here if self.workers is None else partial(start_workers, count=self.workers)
 
 
-async def _knock(found: Endpoint) -> None:
-    """Raises EngineError where nobody opens."""
+async def _knock(found: Endpoint, *, any_answer: bool = False) -> None:
+    """Raises EngineError where nobody opens, or nobody is there if `any_answer` will do."""
     try:
         socket = await found.connect()
     except KnockError as error:
+        if any_answer and error.reason != "unreachable":
+            return
         raise not_reached(found.url, error) from None
     await socket.close()
 
@@ -167,6 +169,11 @@ class RemoteLab(Lab):
             opus = self.endpoint.codec().wrap is not None
             self.ready = streams, encode_loop(streams, rate, beat.period_s, beat.pieces) if opus else None
         return shared(self.streams), self.ready[1]  # a replayed run has streams of its own, of the same loop
+
+    def knock_again(self) -> None:
+        """See whether the server is still there. Raises EngineError where it is not."""
+        assert self.endpoint is not None
+        asyncio.run(_knock(self.endpoint, any_answer=True))
 
     def note_forecast(self, found: Forecast | None) -> None:
         """Keep it, unless a full pool is known already: what was seen to fill says more than what may."""

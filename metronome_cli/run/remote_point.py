@@ -38,6 +38,7 @@ from metronome_cli.run.watch import Watch
 
 BUSY_SHARE = 0.5  # of a core: a process that uses less was kept from running
 DEAF_SHARE = 0.25  # of the silence that ends a session or a point
+_CUT_OFF: tuple[EndReason, ...] = ("closed", "unreachable")
 _BROKEN: tuple[EndReason, ...] = ("closed", "error", "garbage", "flood", "stalled", "unreachable")
 
 
@@ -58,7 +59,11 @@ class RemotePointRun:
         self.promising = False  # nothing seen against it, however few steps there were
 
     def run(self, into: list[Point]) -> Point:
-        """The point, added to `into` as well. Everybody has hung up when it is back."""
+        """The point, added to `into` as well. Everybody has hung up when it is back.
+
+        Raises EngineError after that where everybody was cut off and the server no longer answers: it is gone, which
+        says nothing of fewer sessions.
+        """
         try:
             self._drive()
         finally:
@@ -68,6 +73,9 @@ class RemotePointRun:
         point = self._point()
         into.append(point)
         self.lab.observer.event("point", point.model_dump(mode="json"))
+        ended = self.driver.population.ended
+        if sum(ended[reason] for reason in _CUT_OFF) >= self.plan.sessions and not self.lab.stop():
+            self.lab.knock_again()
         return point
 
     def _drive(self) -> None:

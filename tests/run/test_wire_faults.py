@@ -11,6 +11,7 @@ import urllib.parse
 import numpy as np
 import pytest
 
+from metronome_cli.errors import EngineError
 from metronome_cli.report.capacity import Point
 from metronome_cli.run.point import PointPlan
 from metronome_cli.run.remote_point import RemotePointRun
@@ -45,15 +46,22 @@ def sockets_to(url):
     return []
 
 
-def measured(lab, sessions=SESSIONS, settle_early=False, during=lambda run: None):
-    """A point, after checking that it is whole and that nobody is left."""
+def measured(lab, sessions=SESSIONS, settle_early=False, during=lambda run: None, gone=False):
+    """A point, after checking that it is whole and that nobody is left; `gone`: the server is, and that is said."""
     before = {thread for thread in threading.enumerate() if thread.name != "Thread-1"}
     run = RemotePointRun(
         lab, PointPlan(sessions, "single", length_s=lab.session_length_s, settle_early=settle_early)
     )
     worker = threading.Thread(target=during, args=(run,), daemon=True)
     worker.start()
-    point = bounded(lambda: run.run(into=[]))
+    points = []
+
+    def work():
+        with pytest.raises(EngineError, match="cannot be reached") if gone else contextlib.nullcontext():
+            run.run(into=points)
+        return points[0]
+
+    point = bounded(work)
     worker.join(5)
     assert Point.model_validate_json(point.model_dump_json()) == point
     assert len(run.driver.population) == 0
@@ -65,9 +73,9 @@ def measured(lab, sessions=SESSIONS, settle_early=False, during=lambda run: None
     return run, point
 
 
-def ends_all(url, reason, **options):
+def ends_all(url, reason, gone=False, **options):
     """Every session ended for that reason, and the point says so."""
-    _, point = measured(remote_lab(url, **options))
+    _, point = measured(remote_lab(url, **options), gone=gone)
     assert point.ended_sessions == {reason: SESSIONS}
     assert point.verdict == "fail"
     assert f"{SESSIONS} {reason}" in point.reason
@@ -94,7 +102,7 @@ async def ready_then(socket, act):
 def test_nobody_listens():
     with sockets.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and not listening
-        point = ends_all(f"ws://127.0.0.1:{held.getsockname()[1]}", "unreachable")
+        point = ends_all(f"ws://127.0.0.1:{held.getsockname()[1]}", "unreachable", gone=True)
     assert (point.ended_by, point.frames) == ("engine", 0)
 
 
@@ -289,7 +297,7 @@ def test_dies_by_sigkill_and_comes_back():
             after_steps(run, 15)
             server.kill()
 
-        _, point = measured(remote_lab(server.url, length_s=20.0), during=kill)
+        _, point = measured(remote_lab(server.url, length_s=20.0), during=kill, gone=True)
         assert point.ended_sessions == {"closed": SESSIONS}
         assert (point.verdict, point.ended_by) == ("fail", "engine")
         again = Killable(server.port)
