@@ -77,7 +77,7 @@ class FrameEngine:
         free.
         """
         if not self._free:
-            raise SlotRefused("slots", f"all {self.max_slots} seats are taken")
+            raise SlotRefused("slots", f"no seat is free of {self.max_slots}")
         slot = self._free[0]
         if self.stack.pool.free_blocks == 0:
             raise SlotRefused("memory", "no block of the KV pool is free")

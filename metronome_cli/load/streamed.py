@@ -60,7 +60,7 @@ class StreamPopulation(LivePopulation):
         age_s = 0.0 if self.begun else age_s
         index = self.knock(Arrival(now_s, age_s, lifetime_s))
         if len(self) >= self.target.seats:
-            raise SlotRefused("slots", f"all {self.target.seats} seats are taken")
+            raise SlotRefused("slots", f"no seat is free of {self.target.seats}")
         caller = Caller(
             self._streams.stream(index),
             self._turns(index),

@@ -177,7 +177,7 @@ def _judge_extreme(objective: ObjectiveLike, value: float, steps: int, confidenc
     missing = steps_needed(EXTREME_SHARE, confidence) - steps
     if missing > 0:
         return _result(
-            objective, "inconclusive", value, confidence, f"{missing:,} more steps needed", missing
+            objective, "inconclusive", value, confidence, f"{missing:,} steps short of a proof", missing
         )
     return _result(objective, "pass", value, confidence, f"never passed in {steps:,} steps")
 

@@ -46,7 +46,7 @@ class FakeTarget:
 
     def open(self, age_s: float = 0.0) -> int:
         if len(self._tokens) >= self._seats:
-            raise SlotRefused("slots", f"all {self._seats} seats are taken")
+            raise SlotRefused("slots", f"no seat is free of {self._seats}")
         tokens = self._profile.positions_at(age_s)
         blocks = self._blocks(tokens)
         if self._used + blocks > self._total:
