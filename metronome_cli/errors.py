@@ -39,8 +39,8 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.USAGE: "A flag, a profile, a settings file, a variable, an objective or a file is wrong. Nothing was "
     "measured.",
     ExitCode.OBJECTIVE_FAILED: "An objective was refuted, or what was asked for cannot be held.",
-    ExitCode.INCONCLUSIVE: "Neither proved nor refuted: too few samples, a run that drifted, or a load generator that "
-    "was late.",
+    ExitCode.INCONCLUSIVE: "Neither proved nor refuted: too few samples, a run that drifted, a load generator that "
+    "was late, or metrics that were watched and never came.",
     ExitCode.SIGINT: "Interrupted with Ctrl-C. What was measured until then is in the report, marked as interrupted.",
     ExitCode.SIGTERM: "Asked to end. As above.",
 }
