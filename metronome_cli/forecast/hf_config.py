@@ -13,7 +13,7 @@ Only layers of full attention keep a cache that grows; `layer_types` says which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,10 +87,9 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> Layout
         raise UsageError(
             f"{read.where}: {heads} heads are no multiple of {kv_heads} KV heads", hint="check the file"
         )
-    kinds = part.get("layer_types")
-    grows = [k for k in kinds if k == "full_attention"] if isinstance(kinds, list) else None
-    window = _window(part)
-    cached = layers if grows is None or window else len(grows) or layers
+    kinds = read.kinds(layers)
+    window = _window(part, kinds)
+    cached = layers if kinds is None or window else kinds.count("full_attention") or layers
     latent = read.get("latent") if part.get("kv_lora_rank") else None
     turned = read.get("latent_turned") if part.get("qk_rope_head_dim") else None
     per_layer = latent + (turned or 0) if latent else 2 * kv_heads * head_dim
@@ -133,6 +132,21 @@ class _Reader:
                 )
             return value
         return None
+
+    def kinds(self, layers: int) -> list[str] | None:
+        """What each layer attends to, where the file says it."""
+        found = self.part.get("layer_types")
+        if found is None:
+            return None
+        if not isinstance(found, list) or not all(isinstance(kind, str) for kind in found):
+            raise UsageError(
+                f"{self.where}: layer_types is {shown(found)}", hint="it must be a list of words"
+            )
+        if len(found) != layers:
+            raise UsageError(
+                f"{self.where}: layer_types names {len(found)} of {layers} layers", hint="check the file"
+            )
+        return found
 
     def real(self, key: str, default: float) -> float:
         """A positive number with a fraction, perhaps."""
@@ -191,12 +205,12 @@ def _dtype(config: Mapping[str, Any], part: Mapping[str, Any]) -> Dtype:
     return "bfloat16"
 
 
-def _window(part: Mapping[str, Any]) -> int | None:
+def _window(part: Mapping[str, Any], kinds: Sequence[str] | None) -> int | None:
     """A sliding window that holds for every layer."""
-    window, kinds = part.get("sliding_window"), part.get("layer_types")
+    window = part.get("sliding_window")
     if not isinstance(window, int) or window <= 0 or part.get("use_sliding_window") is False:
         return None
-    if isinstance(kinds, list) and any(kind != "sliding_attention" for kind in kinds):
+    if kinds is not None and any(kind != "sliding_attention" for kind in kinds):
         return None
     return window
 

@@ -8,13 +8,16 @@ its caches when it starts and has no pool to show: its open channels and the tim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metronome_cli.errors import UsageError
 from metronome_cli.forecast.prometheus import Sample
+from metronome_cli.forecast.trace import SLACK
 
 _START = "process_start_time_seconds"
+_SHARE = "name the gauge that holds the pool's used share, 0..1, with --metric"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def read_any(samples: Sequence[Sample], metric: str | None = None, where: str = 
     nothing is known.
     """
     if metric is None and any(sample.name == MOSHI_SERVER.running for sample in samples):
-        return _reading(samples, MOSHI_SERVER, None)
+        return _reading(samples, MOSHI_SERVER, None, where)
     return read(samples, metric, where)
 
 
@@ -83,19 +86,19 @@ def read(samples: Sequence[Sample], metric: str | None = None, where: str = "scr
     if metric is not None:
         if metric not in names:
             raise _missing([metric], names, where)
-        return Reading("server", metric, _series(samples, metric), started=_sum(samples, _START))
+        return Reading("server", metric, _series(samples, metric, where), started=_sum(samples, _START))
     for known in (VLLM, SGLANG):
         for candidate in known.occupancy:
             if candidate in names:
-                return _reading(samples, known, candidate)
+                return _reading(samples, known, candidate, where)
     raise _missing([*VLLM.occupancy, *SGLANG.occupancy], names, where)
 
 
-def _reading(samples: Sequence[Sample], known: Names, metric: str | None) -> Reading:
+def _reading(samples: Sequence[Sample], known: Names, metric: str | None, where: str) -> Reading:
     return Reading(
         server=known.server,
         metric=metric or known.running,
-        occupancy=_series(samples, metric) if metric else {},
+        occupancy=_series(samples, metric, where) if metric else {},
         running=_sum(samples, known.running),
         waiting=_sum(samples, known.waiting),
         delivered=_sum(samples, known.delivered),
@@ -107,8 +110,12 @@ def _reading(samples: Sequence[Sample], known: Names, metric: str | None) -> Rea
     )
 
 
-def _series(samples: Sequence[Sample], metric: str) -> dict[str, float]:
-    return {_key(sample): sample.value for sample in samples if sample.name == metric}
+def _series(samples: Sequence[Sample], metric: str, where: str) -> dict[str, float]:
+    found = {_key(sample): sample.value for sample in samples if sample.name == metric}
+    for value in found.values():
+        if math.isfinite(value) and not -SLACK <= value <= 1 + SLACK:
+            raise UsageError(f"{where}: {metric} is {value:g}, which lies outside 0..1", hint=_SHARE)
+    return found
 
 
 def _key(sample: Sample) -> str:
@@ -137,5 +144,5 @@ def _missing(wanted: Sequence[str], names: set[str], where: str) -> UsageError:
     there = f"; there are {', '.join(near)}" if near else f"; {len(names)} other metrics are there"
     return UsageError(
         f"{where}: no occupancy among its metrics (looked for {', '.join(wanted)}){there}",
-        hint="name the gauge that holds the pool's used share, 0..1, with --metric",
+        hint=_SHARE,
     )

@@ -24,7 +24,7 @@ DROP = 0.03  # of the pool, between neighbouring samples
 FULL = 0.995  # a pool counts as full from here on: the last blocks fit no session's next frame
 GAP = 5.0  # median spacings
 EARLY = 0.3  # of the time to a full pool, where the trace reaches one
-_SLACK = 1e-6
+SLACK = 1e-6  # by which a share may leave 0..1, for its rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _check_order(times: Sequence[float], where: str) -> None:
 
 def _check_range(kept: dict[float, float], where: str) -> None:
     for time, value in kept.items():
-        if not -_SLACK <= value <= 1 + _SLACK:
+        if not -SLACK <= value <= 1 + SLACK:
             raise UsageError(
                 f"{where}: occupancy {value:g} at {time:g} s lies outside 0..1",
                 hint="give the used share of the pool, 0..1; name a column in percent 'occupancy_percent'",

@@ -20,9 +20,13 @@ TIMEOUT_S = 5.0
 Fetch = Callable[[str], str]
 
 
+class NoPageError(OSError):
+    """It answered, with something that is no page."""
+
+
 def fetch(address: str, ca_file: Path | None = None) -> str:
-    """The text of a scrape. Raises OSError when the server does not answer, UsageError when it answers
-    nonsense. `ca_file`: authorities that are trusted besides the system's.
+    """The text of a scrape. Raises OSError when the server does not answer (NoPageError: with no page), UsageError
+    when it answers nonsense. `ca_file`: authorities that are trusted besides the system's.
     """
     request = urllib.request.Request(address, headers={"Accept": "text/plain"})
     try:
@@ -30,13 +34,15 @@ def fetch(address: str, ca_file: Path | None = None) -> str:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
             body = _read(answer, time.monotonic() + TIMEOUT_S)
     except urllib.error.HTTPError as error:
-        if error.code in (401, 403, 404, 405):
+        if error.code < 400 or error.code in (401, 403, 404, 405):
             raise UsageError(
                 f"{shown(address)}: HTTP {error.code}", hint="is this the metrics address?"
             ) from None
-        raise OSError(f"HTTP {error.code}") from None
+        raise NoPageError(f"HTTP {error.code}") from None
+    except http.client.RemoteDisconnected:
+        raise OSError("it hung up without an answer") from None
     except http.client.HTTPException:
-        raise OSError("what it answers is not HTTP") from None
+        raise NoPageError("what it answers is not HTTP") from None
     except ValueError as error:
         raise UsageError(f"{shown(address)}: {error}", hint="such as http://host:8000/metrics") from None
     if len(body) > MOST_BYTES:
@@ -47,10 +53,10 @@ def fetch(address: str, ca_file: Path | None = None) -> str:
 
 
 def _read(answer: IO[bytes], until_s: float) -> bytes:
-    """The body, up to a byte more than is allowed. Raises OSError where it does not end in time."""
+    """The body, up to a byte more than is allowed. Raises NoPageError where it does not end in time."""
     body = b""
     while len(body) <= MOST_BYTES and (more := answer.read1(1 << 16)):  # type: ignore[attr-defined]
         body += more
         if time.monotonic() > until_s:
-            raise OSError(f"its answer did not end within {TIMEOUT_S:g} s")
+            raise NoPageError(f"its answer did not end within {TIMEOUT_S:g} s")
     return body

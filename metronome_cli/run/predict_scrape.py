@@ -22,7 +22,7 @@ from metronome_cli.forecast.servers import Reading, read
 from metronome_cli.report.forecast import Forecast, Interval
 from metronome_cli.report.model import Report
 from metronome_cli.report.words import plural
-from metronome_cli.run.metrics_page import Fetch, fetch
+from metronome_cli.run.metrics_page import Fetch, NoPageError, fetch
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.predict_report import Draft
 from metronome_cli.run.predict_trace import judge
@@ -118,6 +118,7 @@ class _Vigil:
         self._get = get
         self._address = plan.address
         self._told: set[str] = set()
+        self.no_page: str | None = None  # what was answered in its place, at last
 
     def run(self) -> Report:
         draft = Draft(self.plan.argv, self.plan.settings)
@@ -143,7 +144,9 @@ class _Vigil:
         except OSError as error:
             self.failed += 1
             reason = getattr(error, "reason", None) or error.strerror or error
-            self.scrapes.add(t_s, None, f"no answer ({reason})")
+            self.no_page = str(reason) if isinstance(error, NoPageError) else self.no_page
+            what = "no metrics" if isinstance(error, NoPageError) else "no answer"
+            self.scrapes.add(t_s, None, f"{what} ({reason})")
         except UsageError as error:
             if self.reading is None:
                 raise
@@ -212,7 +215,7 @@ class _Vigil:
             max_sessions=None,
             safe_window=None,
             saturates=found.saturates if found else None,
-            reason=found.reason if found else "the server never answered",
+            reason=found.reason if found else f"the server {self._nothing}",
             occupancy=sight.occupancy if sight else None,
             rate_per_s=found.rate_per_s if found else None,
             falling=bool(found and found.falling),
@@ -242,10 +245,14 @@ class _Vigil:
             "pool_tokens": reading.pool_tokens if reading else None,
         }
 
+    @property
+    def _nothing(self) -> str:
+        return "never answered" if self.no_page is None else f"gave no metrics ({self.no_page})"
+
     def _sentence(self) -> str:
         sight = self.sight
         if sight is None:
-            return f"{shown(self._address)} never answered in {plural(self.failed, 'scrape')}."
+            return f"{shown(self._address)} {self._nothing} in {plural(self.failed, 'scrape')}."
         text = countdown(sight, self.reading)[0].upper() + countdown(sight, self.reading)[1:] + "."
         if self.scrapes.down:
             text += " The server does not answer any more."

@@ -56,6 +56,21 @@ def test_layers_of_other_kinds_keep_no_growing_cache() -> None:
     assert (layout.cached_layers, layout.kv_values_per_token) == (12, 2 * 12 * 8 * 128)
 
 
+@pytest.mark.parametrize(
+    ("kinds", "says"),
+    [
+        (["sliding_attention"] * 3, "layer_types names 3 of 36 layers"),
+        ([], "layer_types names 0 of 36 layers"),
+        (["full_attention"] * 37, "layer_types names 37 of 36 layers"),
+        ("sliding_attention", "layer_types is 'sliding_attention'"),
+        ([1] * 36, "layer_types is "),
+    ],
+)
+def test_kinds_of_layers_that_are_not_one_each_are_refused(kinds: object, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        read_config(QWEN3 | {"layer_types": kinds, "sliding_window": 128})
+
+
 def test_latent_attention_caches_the_latent() -> None:
     layout = read_config(QWEN3 | {"kv_lora_rank": 512, "qk_rope_head_dim": 64})
     assert layout.kv_values_per_token == 36 * 576

@@ -62,6 +62,15 @@ def test_a_metric_can_be_named() -> None:
         read(samples, "other")
 
 
+@pytest.mark.parametrize("value", [55.0, -1.0, 1.01])
+def test_a_gauge_that_is_no_share_is_refused_with_how_to_name_another(value: float) -> None:
+    with pytest.raises(UsageError, match=rf"^here: used is {value:g}, which lies outside 0..1$") as caught:
+        read(parse(f"used {value}\n"), "used", "here")
+    assert "--metric" in (caught.value.hint or "")
+    with pytest.raises(UsageError, match="vllm:kv_cache_usage_perc is "):
+        read(parse(f"vllm:kv_cache_usage_perc {value}\n"))
+
+
 def test_metrics_without_occupancy_name_what_is_near() -> None:
     with pytest.raises(UsageError, match="foo_cache_hits"):
         read(parse("foo_cache_hits 3\nbar 1\n"))

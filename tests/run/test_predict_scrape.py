@@ -215,10 +215,38 @@ def test_over_http() -> None:
         fetch(address)
 
 
-@pytest.mark.parametrize(("status", "error"), [(404, UsageError), (401, UsageError), (503, OSError)])
+@pytest.mark.parametrize(
+    ("status", "error"), [(404, UsageError), (401, UsageError), (302, UsageError), (503, OSError)]
+)
 def test_http_errors(status: int, error: type[Exception]) -> None:
     with served(status, b"") as address, pytest.raises(error, match=str(status)):
         fetch(address)
+
+
+def failing(error: OSError) -> Callable[[str], str]:
+    def get(address: str) -> str:
+        raise error
+
+    return get
+
+
+@pytest.mark.parametrize(("error", "says"), [
+    (metrics_page.NoPageError("HTTP 500"), "gave no metrics (HTTP 500) in 8 scrapes"),
+    (OSError("it hung up"), "never answered in 8 scrapes"),
+])  # fmt: skip
+def test_a_server_that_answered_is_not_said_to_be_silent(error: OSError, says: str) -> None:
+    plan = ScrapePlan("http://127.0.0.1:1", once=True, watch_s=7.0)
+    report = predict_scrape(plan, Heard(), Stop(), failing(error), TestTimer())
+    assert says in report.answer
+    assert report.exit_code == 4
+    assert report.forecast is not None
+    assert report.forecast.reason.startswith(f"the server {says.rpartition(' in ')[0]}")
+
+
+def test_who_hangs_up_has_not_answered() -> None:
+    with answering(b"") as address, pytest.raises(OSError, match="hung up without an answer") as caught:
+        fetch(address)
+    assert not isinstance(caught.value, metrics_page.NoPageError)
 
 
 @contextmanager
