@@ -12,7 +12,7 @@ from typing import IO
 
 from metronome_cli.config.urls import shown
 from metronome_cli.errors import UsageError
-from metronome_cli.targets.tls import tls_context
+from metronome_cli.targets.tls import tls_context, untrusted
 
 MOST_BYTES = 4 * 2**20
 TIMEOUT_S = 5.0
@@ -22,6 +22,12 @@ Fetch = Callable[[str], str]
 
 class NoPageError(OSError):
     """It answered, with something that is no page."""
+
+
+def why_none(error: OSError) -> str:
+    """Why there is no page, in words: "no answer (Connection refused)"."""
+    reason = untrusted(error) or getattr(error, "reason", None) or error.strerror or error
+    return f"{'no metrics' if isinstance(error, NoPageError) else 'no answer'} ({reason})"
 
 
 def fetch(address: str, ca_file: Path | None = None) -> str:

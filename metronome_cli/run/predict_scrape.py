@@ -22,7 +22,7 @@ from metronome_cli.forecast.servers import Reading, read
 from metronome_cli.report.forecast import Forecast, Interval
 from metronome_cli.report.model import Report
 from metronome_cli.report.words import plural
-from metronome_cli.run.metrics_page import Fetch, NoPageError, fetch
+from metronome_cli.run.metrics_page import Fetch, NoPageError, fetch, why_none
 from metronome_cli.run.observer import Observer
 from metronome_cli.run.predict_report import Draft
 from metronome_cli.run.predict_trace import judge
@@ -143,10 +143,8 @@ class _Vigil:
             )
         except OSError as error:
             self.failed += 1
-            reason = getattr(error, "reason", None) or error.strerror or error
-            self.no_page = str(reason) if isinstance(error, NoPageError) else self.no_page
-            what = "no metrics" if isinstance(error, NoPageError) else "no answer"
-            self.scrapes.add(t_s, None, f"{what} ({reason})")
+            self.no_page = str(error) if isinstance(error, NoPageError) else self.no_page
+            self.scrapes.add(t_s, None, why_none(error))
         except UsageError as error:
             if self.reading is None:
                 raise

@@ -30,14 +30,13 @@ from metronome_cli.load.ray_workers import need_ray, start_ray_workers
 from metronome_cli.load.recording import RunHead
 from metronome_cli.report.forecast import Forecast
 from metronome_cli.run.lab import Lab
-from metronome_cli.run.metrics_page import fetch
+from metronome_cli.run.metrics_page import fetch, why_none
 from metronome_cli.run.predict_scrape import ScrapePlan
 from metronome_cli.targets.base import Target
 from metronome_cli.targets.endpoint import Endpoint, KnockError, Limits, detect, endpoint, not_reached
 from metronome_cli.targets.protocols import need_libraries
 from metronome_cli.targets.remote import EVERY_S, RemoteTarget
 from metronome_cli.targets.served_model import served_model
-from metronome_cli.targets.tls import untrusted
 
 DEFAULT_ACTORS = 2
 
@@ -88,9 +87,8 @@ class RemotePlan:
         try:
             read_any(parse(get(), "--scrape"), self.metric, "--scrape")
         except OSError as error:
-            why = untrusted(error) or getattr(error, "reason", None) or error.strerror or error
             raise UsageError(
-                f"--scrape {shown(self.scrape)}: no answer ({why})", hint="leave it out to measure without it"
+                f"--scrape {shown(self.scrape)}: {why_none(error)}", hint="leave it out to measure without it"
             ) from None
         return get
 

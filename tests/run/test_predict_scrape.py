@@ -19,6 +19,7 @@ from metronome_cli.run import metrics_page
 from metronome_cli.run.metrics_page import fetch
 from metronome_cli.run.observer import Observers
 from metronome_cli.run.predict_scrape import ScrapePlan, predict_scrape
+from metronome_cli.run.remote_lab import RemotePlan
 from metronome_cli.run.stop import Stop
 
 
@@ -241,6 +242,12 @@ def test_a_server_that_answered_is_not_said_to_be_silent(error: OSError, says: s
     assert report.exit_code == 4
     assert report.forecast is not None
     assert report.forecast.reason.startswith(f"the server {says.rpartition(' in ')[0]}")
+
+
+@pytest.mark.parametrize(("status", "says"), [(500, r"no metrics \(HTTP 500\)"), (404, "HTTP 404")])
+def test_callers_of_a_server_are_told_of_its_metrics_likewise(status: int, says: str) -> None:
+    with served(status, b"") as address, pytest.raises(UsageError, match=says):
+        RemotePlan("ws://127.0.0.1:1", scrape=address).fetch()
 
 
 def test_who_hangs_up_has_not_answered() -> None:
