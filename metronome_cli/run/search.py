@@ -127,7 +127,10 @@ class Search(Scout):
             self.found.binding = "deadline"
 
     def _leap_to_a_failure(self, sessions: int) -> None:
-        """Out of time and nothing seen to fail yet: short looks further up, each half as many more, until one does."""
+        """Out of time and nothing seen to fail yet: short looks above all that did not fail, each half as many more,
+        until one does.
+        """
+        sessions = max([sessions, *(point.sessions for point in self.points if point.verdict != "fail")])
         while sessions < self.ceiling and not self.lab.stop():
             sessions = min(self.ceiling, sessions + max(1, sessions // 2))
             self._look(sessions)

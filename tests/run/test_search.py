@@ -136,6 +136,15 @@ def test_out_of_time_without_a_failure_leaps_to_one():
     assert {point.role for point in searched.points} == {"screen"}
 
 
+def test_the_leap_begins_above_what_was_seen_not_to_fail():
+    lab = lab_on(linear(0.004, 0.0012))
+    searched = Search(lab, GAINS, "ramp", soak=False, confirm_steps=1000, budget_s=1e-6)
+    searched.found.safe, searched.found.step = 20, 1
+    searched._look(40)
+    searched._show_the_next_fails()
+    assert [point.sessions for point in searched.points if point.sessions > 20][:2] == [40, 60]
+
+
 @pytest.mark.parametrize(
     ("calm", "first"),
     [(set(), 27), ({20}, 20), ({14, 20}, 20), ({10}, 27), ({29}, 27), ({40}, 27)],
