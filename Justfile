@@ -31,9 +31,9 @@ ci:
 
 # Make every generated file again: settings, commands, the report's page and schema
 generate:
-    {{ python }} -m metronome_cli.config.reference
-    {{ python }} -m metronome_cli.cli.reference
-    {{ python }} -m metronome_cli.report.schema
+    {{ python }} -m metronome_cli.config.settings_docs
+    {{ python }} -m metronome_cli.cli.commands_docs
+    {{ python }} -m metronome_cli.results.schema
 
 # Wheel and source distribution, in dist/
 build:

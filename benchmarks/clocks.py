@@ -20,17 +20,17 @@ from dataclasses import dataclass, field
 
 from scipy.optimize import isotonic_regression
 
-from metronome_cli.config.loading import load_profile
-from metronome_cli.config.objectives import Objective
-from metronome_cli.load.clock import ClockName
-from metronome_cli.measure.judge import tail_share
-from metronome_cli.report.capacity import Point
-from metronome_cli.run.audio import open_audio
-from metronome_cli.run.in_process import load_model
-from metronome_cli.run.lab import Lab
-from metronome_cli.run.observer import Observers
-from metronome_cli.run.point import PointPlan, PointRun
-from metronome_cli.run.stop import Stop
+from metronome_cli.audio.open_audio import open_audio
+from metronome_cli.capacity.in_process import load_model
+from metronome_cli.capacity.lab import Lab
+from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.config.profile_files import load_profile
+from metronome_cli.core.clock import ClockName
+from metronome_cli.core.stop import StopRequest
+from metronome_cli.measure.judge import allowed_share
+from metronome_cli.measure.objective import Objective
+from metronome_cli.results.capacity_result import TrialResult
+from metronome_cli.results.events import ObserverGroup
 
 CLOCKS: tuple[ClockName, ...] = ("real", "virtual")
 STEPS = 150
@@ -41,7 +41,7 @@ MOST = 512
 class Seen:
     """What one clock showed at one number of sessions, over all turns."""
 
-    points: list[Point] = field(default_factory=list)
+    points: list[TrialResult] = field(default_factory=list)
     steps: int = 0
     over: dict[float, int] = field(default_factory=dict)  # steps by the limit that they passed, ms
 
@@ -58,7 +58,7 @@ class Bench:
     """One model, and a lab for each clock; what was seen is kept, since objectives share it."""
 
     def __init__(self, profile_name: str, objectives: list[Objective], turns: int) -> None:
-        profile, observer = load_profile(profile_name), Observers()
+        profile, observer = load_profile(profile_name), ObserverGroup()
         streams, _ = open_audio((), profile.frame, 0, observer)
         model = load_model(profile, device="cpu", seed=0, weights=None, observer=observer)
         self._turns = turns
@@ -74,7 +74,7 @@ class Bench:
                 session_length_s=600.0,
                 seed=0,
                 observer=observer,
-                stop=Stop(),
+                stop=StopRequest(),
                 max_sessions=MOST,
             )
             for clock in CLOCKS
@@ -128,7 +128,7 @@ class Bench:
         rising = isotonic_regression(
             [one.share_over(objective) for one in seen], weights=[one.steps for one in seen]
         ).x
-        allowed = tail_share(objective.metric) or 0.0
+        allowed = allowed_share(objective.metric) or 0.0
         good = max((n for n, share in zip(numbers, rising, strict=True) if share <= allowed), default=0)
         return good, next((n for n in numbers if n > good), None)
 

@@ -35,16 +35,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
+from metronome_cli.backends.in_process.driver import Driver
+from metronome_cli.backends.in_process.population import Population
+from metronome_cli.capacity.feeder import Feeder
 from metronome_cli.config.profile import Profile
-from metronome_cli.forecast.extrapolate import Extrapolation, extrapolate
-from metronome_cli.forecast.outlook import Budget, Question, outlook
-from metronome_cli.forecast.trace import make_trace
+from metronome_cli.core.clock import VirtualClock
+from metronome_cli.forecast.extrapolation import Extrapolation, extrapolate
+from metronome_cli.forecast.occupancy_trace import clean_trace
+from metronome_cli.forecast.pool_forecast import ForecastQuery, PoolBudget, forecast_pool
 from metronome_cli.load.arrivals import at_once
-from metronome_cli.load.clock import VirtualClock
-from metronome_cli.load.driver import Driver
-from metronome_cli.load.feeder import Feeder
-from metronome_cli.load.population import Population
-from metronome_cli.load.turns import TurnPlan
+from metronome_cli.load.turn_taking import DrawnTurns
 from metronome_cli.measure.confidence import binomial_interval
 from metronome_cli.measure.ledger import Ledger
 
@@ -132,13 +132,16 @@ def draw(rng: np.random.Generator, number: int) -> Case:
 
 def live_through(case: Case) -> tuple[float, list[tuple[float, float]]]:
     """Serve the sessions until one finds no block: that instant, and (time, occupancy) twice a second."""
-    from metronome_cli.targets.inprocess import InProcessModel
+    from metronome_cli.backends.in_process.engine import InProcessBackend
 
     profile = case.profile
-    target = InProcessModel.load(profile, device="cpu", seed=0).fresh_target(profile, case.sessions)
+    target = InProcessBackend.load(profile, device="cpu", seed=0).fresh_target(profile, case.sessions)
     turns = profile.turns
     population = Population(
-        target, profile, Silence(profile), lambda i: TurnPlan(turns.speaking_share, turns.turn, case.seed + i)
+        target,
+        profile,
+        Silence(profile),
+        lambda i: DrawnTurns(turns.speaking_share, turns.turn, case.seed + i),
     )
     driver = Driver(population, Timeless(), Ledger(1e3 * profile.frame.deadline_s, []))
     feeder = Feeder(driver, at_once([0.0] * case.sessions))
@@ -157,7 +160,7 @@ def positions(case: Case) -> tuple[Any, Any]:
     """
     profile, period_s = case.profile, case.profile.frame.period_s
     out, turns, frames = profile.tokens.out, profile.turns, math.ceil(LONGEST_S / case.profile.frame.period_s)
-    plans = (TurnPlan(turns.speaking_share, turns.turn, case.seed + i) for i in range(case.sessions))
+    plans = (DrawnTurns(turns.speaking_share, turns.turn, case.seed + i) for i in range(case.sessions))
     lengths = [plan.runs(0.0, period_s, frames) for plan in plans]
     speaks = np.array([np.repeat(np.arange(len(each)) % 2, each) for each in lengths])
     tokens = np.where(speaks, out.speaking, out.listening)
@@ -194,14 +197,16 @@ def from_positions(case: Case, truth_s: float) -> Foretold:
 
 
 def from_profile(case: Case, truth_s: float) -> Foretold:
-    found = outlook(Question(case.profile, case.sessions, truth_s, Budget.of(case.profile))).t_sat
+    found = forecast_pool(
+        ForecastQuery(case.profile, case.sessions, truth_s, PoolBudget.of(case.profile))
+    ).t_sat
     assert found.estimate is not None
     return Foretold(truth_s, found.estimate, found.low or 0.0, found.high or math.inf)
 
 
 def from_trace(samples: list[tuple[float, float]], truth_s: float) -> Foretold:
     early = [sample for sample in samples if sample[0] <= FITTED * truth_s]
-    found: Extrapolation = extrapolate(make_trace(early))
+    found: Extrapolation = extrapolate(clean_trace(early))
     return Foretold(truth_s, found.t_sat_s or math.inf, found.low_s or 0.0, found.high_s or math.inf)
 
 

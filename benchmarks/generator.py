@@ -37,23 +37,23 @@ import numpy as np
 from null_server import serve_null
 
 from metronome_cli.audio.library import load_library, sample_paths
-from metronome_cli.audio.streams import SpeechStreams
-from metronome_cli.config.loading import load_profile
-from metronome_cli.load.beat import beat_of
-from metronome_cli.load.far_share import FarShare
-from metronome_cli.load.opus_loop import encode_loop
-from metronome_cli.load.paced import PacedDriver, WirePopulation, here
-from metronome_cli.load.processes import ProcessPost
-from metronome_cli.load.share import Order, ShareLike
-from metronome_cli.measure.histogram import LogHistogram
+from metronome_cli.audio.streams import LoopedSpeech
+from metronome_cli.backends.streaming.pacing import beat_of
+from metronome_cli.backends.websocket.encoded_loop import encode_loop
+from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
+from metronome_cli.backends.websocket.monitor import ServerMonitor
+from metronome_cli.backends.websocket.paced import PacedDriver, WirePopulation, here
+from metronome_cli.backends.websocket.process_workers import ProcessChannel
+from metronome_cli.backends.websocket.socket_host import HostSetup, ShareLike
+from metronome_cli.backends.websocket.worker_client import WorkerClient
+from metronome_cli.capacity.remote_lab import at_rate
+from metronome_cli.config.profile_files import load_profile
+from metronome_cli.measure.histogram import LatencyHistogram
 from metronome_cli.measure.ledger import Ledger
-from metronome_cli.run.remote_lab import at_rate
-from metronome_cli.targets.endpoint import Limits, endpoint
-from metronome_cli.targets.remote import RemoteTarget
 
 LIMIT_MS = 5.0
 PREFACE = {"realtime": 1, "vllm-realtime": 2}  # messages before the audio
-PATIENT = Limits(connect_s=60.0, ready_s=60.0, idle_s=300.0, stall_s=300.0)
+PATIENT = SessionTimeouts(connect_s=60.0, ready_s=60.0, idle_s=300.0, stall_s=300.0)
 
 
 def favour(pid: int, core: int | None, first: bool) -> None:
@@ -116,20 +116,20 @@ class Generator:
         found = endpoint(url, wanted.protocol, PATIENT, environ={})
         self.profile = at_rate(load_profile("smoke"), found.traits.sample_rate)
         library = load_library(sample_paths(), self.profile.frame.sample_rate)
-        streams = SpeechStreams(library, self.profile.frame.period_s, seed=1).shared()
+        streams = LoopedSpeech(library, self.profile.frame.period_s, seed=1).shared()
         beat = beat_of(self.profile)
         opus = found.codec().wrap is not None
         loop = encode_loop(streams, library.sample_rate, beat.period_s, beat.pieces) if opus else None
         self.population = WirePopulation(
-            RemoteTarget(found), found, streams, self.profile, self.crew, loop=loop
+            ServerMonitor(found), found, streams, self.profile, self.crew, loop=loop
         )
         self.driver = PacedDriver(self.population, Ledger(self.profile.frame.deadline_s * 1e3))
 
-    def crew(self, order: Order) -> Sequence[ShareLike]:
+    def crew(self, order: HostSetup) -> Sequence[ShareLike]:
         wanted = self.wanted
         if wanted.workers == 0:
             return here(order)
-        return [FarShare(ProcessPost(order, f"worker {n + 1}")) for n in range(wanted.workers)]
+        return [WorkerClient(ProcessChannel(order, f"worker {n + 1}")) for n in range(wanted.workers)]
 
     def favour(self) -> None:
         """When all threads are there."""
@@ -139,7 +139,7 @@ class Generator:
 
     def round(self) -> dict[str, Any]:
         wanted, driver = self.wanted, self.driver
-        driver.wire.pacing = LogHistogram()
+        driver.wire.pacing = LatencyHistogram()
         driver.ledger = Ledger(self.profile.frame.deadline_s * 1e3)
         machine, cpu, began = stat(), self.cpu_s(), time.perf_counter()
         driver.run_until(driver.clock.now() + wanted.seconds)
@@ -169,8 +169,8 @@ class Generator:
 
     def pids(self) -> list[int]:
         """Of the processes with sockets."""
-        posts = [share.post for share in self.population.shares if isinstance(share, FarShare)]
-        return [post.process.pid or 0 for post in posts if isinstance(post, ProcessPost)] or [os.getpid()]
+        posts = [share.post for share in self.population.shares if isinstance(share, WorkerClient)]
+        return [post.process.pid or 0 for post in posts if isinstance(post, ProcessChannel)] or [os.getpid()]
 
 
 def process_cpu_s(pid: int) -> float:
@@ -185,7 +185,7 @@ def stat() -> tuple[int, int]:
     return sum(ticks) - idle, idle
 
 
-def spread(histogram: LogHistogram) -> dict[str, float | None]:
+def spread(histogram: LatencyHistogram) -> dict[str, float | None]:
     values = {f"p{q * 100:g}": histogram.percentile(q) for q in (0.5, 0.99, 0.999, 1.0)}
     return {name: None if value is None else round(value, 3) for name, value in values.items()}
 

@@ -16,14 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from metronome_cli.config.loading import list_profiles, load_profile
+from metronome_cli.capacity.capacity_run import run_capacity
+from metronome_cli.capacity.plan import CapacityPlan
+from metronome_cli.config.model_shape import KvPoolSpec
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.quantities import format_size, parse_size
-from metronome_cli.config.shape import Pool
-from metronome_cli.errors import MetronomeError
+from metronome_cli.config.profile_files import list_profiles, load_profile
+from metronome_cli.core.errors import MetronomeError
+from metronome_cli.core.quantities import format_size, parse_size
 from metronome_cli.forecast.memory import profile_weights
-from metronome_cli.run.capacity import run_capacity
-from metronome_cli.run.capacity_plan import CapacityPlan
 from metronome_cli.ui import make_observer
 
 
@@ -34,7 +34,7 @@ def device_memory(device: str) -> tuple[str, int]:
     if device.startswith("cuda"):
         index = torch.device(device).index or 0
         return torch.cuda.get_device_name(index), torch.cuda.get_device_properties(index).total_memory
-    from metronome_cli.report.environment import environment, usable_memory
+    from metronome_cli.measure.environment import environment, usable_memory
 
     return str(environment().get("cpu", "CPU")), usable_memory() or 0
 
@@ -47,7 +47,7 @@ def with_pool(profile: Profile, memory: int, asked: str | None) -> Profile:
     if size == 0:
         raise MetronomeError(f"{profile.name}: its weights do not fit {format_size(memory)}")
     tokens = profile.pool.block_tokens if profile.pool else 16
-    return profile.model_copy(update={"pool": Pool(bytes=size, block_tokens=tokens)})
+    return profile.model_copy(update={"pool": KvPoolSpec(bytes=size, block_tokens=tokens)})
 
 
 def measure(profile: Profile, args: argparse.Namespace, device: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def main() -> int:
     parser.add_argument("--clock", choices=("real", "virtual"), default="virtual")
     parser.add_argument("--json", type=Path, help="file for the results")
     args = parser.parse_args()
-    from metronome_cli.targets.inprocess import pick_device
+    from metronome_cli.backends.in_process.engine import pick_device
 
     device = pick_device(args.device)
     name, memory = device_memory(device)

@@ -55,8 +55,8 @@ class Ours:
 
     def load(self, shape: dict[str, int]) -> None:
         from metronome_cli.config.frame import Frame, FrameTokens, TokensOut
+        from metronome_cli.config.model_shape import ModelShape
         from metronome_cli.config.profile import Profile
-        from metronome_cli.config.shape import Shape
         from metronome_cli.models.moshi import MoshiModel
 
         dim = shape["dim"]
@@ -66,7 +66,7 @@ class Ours:
             adapter="moshi",
             frame=Frame(period="80ms", sample_rate=24_000),
             tokens=FrameTokens(into=1, out=TokensOut(listening=9, speaking=9), fused=True),
-            shape=Shape(
+            shape=ModelShape(
                 layers=shape["layers"], heads=shape["heads"], kv_heads=shape["heads"], hidden=dim,
                 mlp=mlp(dim), head_dim=dim // shape["heads"], vocab=TEXT, dtype="float32", context=shape["context"],
             ),
@@ -80,12 +80,12 @@ class Ours:
         self.weights = MoshiModel.from_profile(self.profile)
 
     def open(self, batch: int, age: int) -> None:
-        from metronome_cli.engine.build import build_stack
+        from metronome_cli.engine.build_decoder import build_decoder
 
         self.stack = self.model = None  # the pool before goes first
         block = 16
         self.model = self.weights.fresh()
-        self.stack = build_stack(
+        self.stack = build_decoder(
             self.model.decoder,
             blocks=batch * -(-self.profile.shape.context // block),
             policy=self.profile.policy_spec,
@@ -99,12 +99,12 @@ class Ours:
     def step(self) -> None:
         import torch
 
-        from metronome_cli.engine.timer import Stopwatch
+        from metronome_cli.engine.stage_timer import StageStopwatch
 
         codes = torch.randint(0, CODES, (len(self.slots), BOOKS))
         for slot in self.slots:
             self.stack.reserve(slot, 1)
-        self.timer = Stopwatch(self.model.stages, self.stack.device)
+        self.timer = StageStopwatch(self.model.stages, self.stack.device)
         self.model.reply(self.stack, self.slots, codes, self.timer)
 
     def stages(self) -> dict[str, float]:

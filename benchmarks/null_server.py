@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from websockets.frames import Frame, Opcode
 
-from metronome_cli.targets.protocols import host_codec
-from metronome_cli.targets.protocols.events import Message
+from metronome_cli.protocols.messages import Message
+from metronome_cli.protocols.registry import host_codec
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 

@@ -29,18 +29,18 @@ from typing import Any
 
 import numpy as np
 
-from metronome_cli.config.loading import load_profile
-from metronome_cli.config.objectives import Objective
+from metronome_cli.audio.open_audio import open_audio
+from metronome_cli.backends.simulated_engine import SimulatedEngine
+from metronome_cli.backends.step_engine import Target
+from metronome_cli.capacity.in_process import load_model
+from metronome_cli.capacity.lab import Lab
+from metronome_cli.capacity.point import PointPlan, PointRun
 from metronome_cli.config.profile import Profile
-from metronome_cli.report.events import EventsFile
-from metronome_cli.run.audio import open_audio
-from metronome_cli.run.in_process import load_model
-from metronome_cli.run.lab import Lab
-from metronome_cli.run.observer import Observers, Snapshot
-from metronome_cli.run.point import PointPlan, PointRun
-from metronome_cli.run.stop import Stop
-from metronome_cli.targets.base import Target
-from metronome_cli.targets.fake import FakeTarget
+from metronome_cli.config.profile_files import load_profile
+from metronome_cli.core.stop import StopRequest
+from metronome_cli.measure.objective import Objective
+from metronome_cli.report.event_log import EventsFile
+from metronome_cli.results.events import ObserverGroup, Snapshot
 
 STRETCHES = 40
 LEFT_OUT = 4
@@ -104,7 +104,7 @@ def tidy() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def lab_of(profile: Profile, target: str, sessions: int, observer: Observers, stop: Stop) -> Lab:
+def lab_of(profile: Profile, target: str, sessions: int, observer: ObserverGroup, stop: StopRequest) -> Lab:
     """The smoke profile's conditions, with a pool that holds everybody."""
     assert profile.pool is not None
     pool = profile.pool.model_copy(update={"blocks": 8 * sessions, "budget": None})
@@ -120,7 +120,7 @@ def lab_of(profile: Profile, target: str, sessions: int, observer: Observers, st
     def make(profile: Profile, seats: int) -> Target:
         if model is not None:
             return model.fresh_target(profile, seats)
-        return FakeTarget(profile, seats, lambda batch: 0.02 + 0.0002 * batch)
+        return SimulatedEngine(profile, seats, lambda batch: 0.02 + 0.0002 * batch)
 
     return Lab(
         profile=profile,
@@ -156,8 +156,8 @@ def soak(frames: int, target: str, sessions: int, output: Path) -> int:
     """Run it and print what was seen; 0 when every frame was counted."""
     profile = load_profile("smoke")
     scales, events = Scales(frames), EventsFile(output)
-    stop = Stop()
-    lab = lab_of(profile, target, sessions, Observers(scales, events), stop)
+    stop = StopRequest()
+    lab = lab_of(profile, target, sessions, ObserverGroup(scales, events), stop)
     events.event("run", {"command": "capacity"})
     began_s = time.perf_counter()
     length_s = frames / sessions * profile.frame.period_s

@@ -35,10 +35,10 @@ import torch
 import transformers
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
 
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.engine.build import Way, build_stack
-from metronome_cli.engine.linear import Projection
-from metronome_cli.engine.stack import PagedStack
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.engine.build_decoder import LayerPath, build_decoder
+from metronome_cli.engine.paged_decoder import PagedDecoder
+from metronome_cli.engine.projection import Projection
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP, VOCAB = 30, 576, 9, 3, 64, 1536, 49_152
 BLOCK_TOKENS = 16
@@ -71,11 +71,11 @@ def spread(low: int, high: int, batch: int) -> list[int]:
     return [low + round(i * (high - low) / (batch - 1)) for i in range(batch)]
 
 
-def engine_step(decoder: Any, head: Projection, ages: Sequence[int], policy: str, way: Way) -> Step:
+def engine_step(decoder: Any, head: Projection, ages: Sequence[int], policy: str, way: LayerPath) -> Step:
     """A step of all sessions of these ages on a stack of their own."""
-    spec = PolicySpec.parse(policy)
+    spec = CachePolicySpec.parse(policy)
     per_session = [spec.resident_tokens(age) // BLOCK_TOKENS + 24 for age in ages]  # 24: room to grow
-    stack: PagedStack = build_stack(
+    stack: PagedDecoder = build_decoder(
         decoder, blocks=sum(per_session), block_tokens=BLOCK_TOKENS, policy=spec, way=way
     )
     slots = list(range(len(ages)))

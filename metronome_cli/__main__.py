@@ -1,6 +1,6 @@
 """`python -m metronome_cli`."""
 
-from metronome_cli.cli import main
+from metronome_cli.cli.main import main
 
 if __name__ == "__main__":
     main()

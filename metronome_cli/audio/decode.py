@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from metronome_cli.audio.mute import decoder_muted
-from metronome_cli.engine.types import Audio
+from metronome_cli.audio.quiet import decoder_muted
+from metronome_cli.core.types import Audio
 
 MAX_SECONDS = 600
 MAX_SAMPLES = 2**25  # a channel; 128 MiB as float32; reached before MAX_SECONDS only above 55.9 kHz

@@ -13,12 +13,20 @@ from pathlib import Path
 
 from metronome_cli.audio.containers import read_header
 from metronome_cli.audio.decode import DecodeError
-from metronome_cli.audio.findings import read_sound
 from metronome_cli.audio.resample import resample
-from metronome_cli.audio.scan import READABLE, Found, kind_problem, open_file, printable, scan, why_unreadable
-from metronome_cli.config.data import data_dir
-from metronome_cli.engine.types import Audio
-from metronome_cli.errors import NoAudioError
+from metronome_cli.audio.scan import (
+    READABLE,
+    FoundFile,
+    kind_problem,
+    open_file,
+    printable,
+    scan,
+    why_unreadable,
+)
+from metronome_cli.audio.sound_checks import read_sound
+from metronome_cli.core.errors import NoAudioError
+from metronome_cli.core.package_data import data_dir
+from metronome_cli.core.types import Audio
 
 MAX_LIBRARY_S = 3600.0  # 230 MB at 16 kHz; more speech adds nothing to a run
 _NAMED_REASONS = 3
@@ -36,7 +44,7 @@ class Clip:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedFile:
     """One file left out, and why."""
 
     file: str
@@ -49,7 +57,7 @@ class AudioLibrary:
 
     sample_rate: int
     clips: tuple[Clip, ...]
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[RefusedFile, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -68,7 +76,7 @@ def load_library(paths: Sequence[Path], sample_rate: int) -> AudioLibrary:
     exist and NoAudioError when no file is usable.
     """
     clips: list[Clip] = []
-    refused: list[Refusal] = []
+    refused: list[RefusedFile] = []
     unread, seconds = 0, 0.0
     for found in scan(paths):
         if seconds >= MAX_LIBRARY_S:
@@ -82,7 +90,7 @@ def load_library(paths: Sequence[Path], sample_rate: int) -> AudioLibrary:
             refused.append(outcome)
     if unread:
         refused.append(
-            Refusal(f"{unread:,} more", f"not read: {MAX_LIBRARY_S / 60:.0f} min of speech are enough")
+            RefusedFile(f"{unread:,} more", f"not read: {MAX_LIBRARY_S / 60:.0f} min of speech are enough")
         )
     if not clips:
         raise _nothing_left(paths, refused)
@@ -91,7 +99,7 @@ def load_library(paths: Sequence[Path], sample_rate: int) -> AudioLibrary:
 
 def check_library(paths: Sequence[Path], sample_rate: int) -> None:
     """Raises what `load_library` would, having read no further than the first file that is usable."""
-    refused: list[Refusal] = []
+    refused: list[RefusedFile] = []
     for found in scan(paths):
         outcome = _load(found, sample_rate)
         if isinstance(outcome, Clip):
@@ -100,34 +108,34 @@ def check_library(paths: Sequence[Path], sample_rate: int) -> None:
     raise _nothing_left(paths, refused)
 
 
-def _load(found: Found, sample_rate: int) -> Clip | Refusal:
+def _load(found: FoundFile, sample_rate: int) -> Clip | RefusedFile:
     if found.problem is not None:
-        return Refusal(found.name, found.problem)
+        return RefusedFile(found.name, found.problem)
     try:
         fd = open_file(found.path)
     except OSError as error:
-        return Refusal(found.name, why_unreadable(error))
+        return RefusedFile(found.name, why_unreadable(error))
     try:
         return _read(fd, found, sample_rate)
     except DecodeError as error:
-        return Refusal(found.name, str(error))
+        return RefusedFile(found.name, str(error))
     except OSError as error:
-        return Refusal(found.name, why_unreadable(error))
+        return RefusedFile(found.name, why_unreadable(error))
     finally:
         os.close(fd)
 
 
-def _read(fd: int, found: Found, sample_rate: int) -> Clip | Refusal:
+def _read(fd: int, found: FoundFile, sample_rate: int) -> Clip | RefusedFile:
     status = os.fstat(fd)  # of what was opened, which need not be what was looked at before
     problem = kind_problem(status.st_mode) or ("an empty file" if status.st_size == 0 else None)
     if problem is not None:
-        return Refusal(found.name, problem)
+        return RefusedFile(found.name, problem)
     samples, rate, notes = read_sound(fd, read_header(fd))
     samples = resample(samples, rate, sample_rate)
     return Clip(found.name, samples, len(samples) / sample_rate, notes, found.path)
 
 
-def _nothing_left(paths: Sequence[Path], refused: Iterable[Refusal]) -> NoAudioError:
+def _nothing_left(paths: Sequence[Path], refused: Iterable[RefusedFile]) -> NoAudioError:
     reasons = [f"{refusal.file}: {refusal.reason}" for refusal in refused]
     where = ", ".join(printable(path) for path in paths)
     hint = f"formats that are read: {READABLE}"

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.signal import resample_poly
 
-from metronome_cli.engine.types import Audio
+from metronome_cli.core.types import Audio
 
 _MAX_FACTOR = 4096  # keeps the filter short for rates that share no factor; off by less than 1e-7 of the rate
 

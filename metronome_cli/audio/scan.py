@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metronome_cli.audio.containers import looks_like_audio
-from metronome_cli.config.data import data_dir
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.package_data import data_dir
 
 MAX_ENTRIES = 50_000  # looked at in one scan
 READABLE = "wav, flac, ogg, oga, opus, mp3, aiff, aif, aifc, au, snd, caf, w64, rf64"
@@ -32,7 +32,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """One file to read, or why it cannot be. `name` is what the user is told."""
 
     path: Path
@@ -64,7 +64,7 @@ def kind_problem(mode: int) -> str | None:
     return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not a regular file")
 
 
-def scan(paths: Sequence[Path]) -> Iterator[Found]:
+def scan(paths: Sequence[Path]) -> Iterator[FoundFile]:
     """Every file meant, each once. Raises UsageError for a path that does not exist."""
     for path in paths:
         if not os.path.lexists(path):
@@ -89,7 +89,7 @@ def _require(path: Path) -> None:
         return
 
 
-def _first_time(item: Found, seen: set[tuple[int, int]]) -> bool:
+def _first_time(item: FoundFile, seen: set[tuple[int, int]]) -> bool:
     if item.problem is not None:
         return True
     status = item.path.stat()
@@ -99,7 +99,7 @@ def _first_time(item: Found, seen: set[tuple[int, int]]) -> bool:
     return new
 
 
-def _walk(root: Path, seen: set[tuple[int, int]]) -> Iterator[Found | None]:
+def _walk(root: Path, seen: set[tuple[int, int]]) -> Iterator[FoundFile | None]:
     """Depth first, by name; directories already entered are left alone, so a loop of links ends."""
     looked_at = 0
     pending = [root]
@@ -112,30 +112,30 @@ def _walk(root: Path, seen: set[tuple[int, int]]) -> Iterator[Found | None]:
             seen.add((status.st_dev, status.st_ino))
             names = sorted(os.listdir(directory))
         except OSError as error:
-            yield Found(directory, display_name(directory), why_unreadable(error))
+            yield FoundFile(directory, display_name(directory), why_unreadable(error))
             continue
         entries = [directory / name for name in names]
         pending.extend(entry for entry in reversed(entries) if os.path.isdir(entry))
         looked_at += len(entries)
         if looked_at > MAX_ENTRIES:
-            yield Found(directory, display_name(root), f"looked no further than {MAX_ENTRIES:,} entries")
+            yield FoundFile(directory, display_name(root), f"looked no further than {MAX_ENTRIES:,} entries")
             return
         yield from (_stat(entry, named=False) for entry in entries if not os.path.isdir(entry))
 
 
-def _stat(path: Path, *, named: bool) -> Found | None:
+def _stat(path: Path, *, named: bool) -> FoundFile | None:
     """The file, or its problem; None where it is not meant."""
     meant = named or (path.suffix.lower() in EXTENSIONS and not path.name.startswith("._"))
     try:
         status = path.stat()
     except FileNotFoundError:
-        return Found(path, display_name(path), "a link to a file that is not there") if meant else None
+        return FoundFile(path, display_name(path), "a link to a file that is not there") if meant else None
     except OSError as error:
-        return Found(path, display_name(path), why_unreadable(error)) if meant else None
+        return FoundFile(path, display_name(path), why_unreadable(error)) if meant else None
     problem = kind_problem(status.st_mode)
     if not meant and (problem is not None or status.st_size == 0 or not _sounds(path)):
         return None
-    return Found(path, display_name(path), problem)
+    return FoundFile(path, display_name(path), problem)
 
 
 def _sounds(path: Path) -> bool:

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from metronome_cli.audio.library import AudioLibrary
-from metronome_cli.engine.types import Audio
+from metronome_cli.core.types import Audio
 
 SEAM_S = 0.020
 FEWEST_FRAMES = 256  # of a loop that is shared
@@ -22,7 +22,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _SILVER = math.sqrt(2) - 1
 
 
-class SpeechStream:
+class LoopStream:
     """One session's endless audio."""
 
     def __init__(self, loop: Audio, start: int, frame_samples: int) -> None:
@@ -41,7 +41,7 @@ class SpeechStream:
         return self._loop.take(np.arange(begin, end), mode="wrap")
 
 
-class PlacedStream(SpeechStream):
+class AlignedLoopStream(LoopStream):
     """One that begins with a whole frame of a loop of whole frames, so that others pass through the same frames."""
 
     def place(self, k: int) -> int:
@@ -54,7 +54,7 @@ class PlacedStream(SpeechStream):
         return len(self._loop) // self._samples
 
 
-class SpeechStreams:
+class LoopedSpeech:
     """Streams and phases by session index; `period_s` is the frame's length."""
 
     def __init__(self, library: AudioLibrary, period_s: float, seed: int) -> None:
@@ -77,7 +77,7 @@ class SpeechStreams:
         """Length of the loop."""
         return len(self._loop)
 
-    def stream(self, index: int) -> SpeechStream:
+    def stream(self, index: int) -> LoopStream:
         """Session `index`'s stream; the same for every call."""
         return self.at(self.start(index))
 
@@ -86,26 +86,26 @@ class SpeechStreams:
         share = (self._turn + index * _SILVER) % 1.0
         return int(share * len(self._loop))
 
-    def at(self, start: int) -> SpeechStream:
+    def at(self, start: int) -> LoopStream:
         """The stream that begins at that sample of the loop."""
-        return SpeechStream(self._loop, start, self._frame_samples)
+        return LoopStream(self._loop, start, self._frame_samples)
 
-    def shared(self) -> SpeechStreams | SharedStreams:
+    def shared(self) -> LoopedSpeech | AlignedLoopedSpeech:
         """The same speech frame by frame, so that what is made of a frame serves all who get there; itself, where
         that would let sessions hear the same.
         """
         frames = len(self._loop) // self._frame_samples
-        return self if frames < FEWEST_FRAMES else SharedStreams(self, frames)
+        return self if frames < FEWEST_FRAMES else AlignedLoopedSpeech(self, frames)
 
     def phase_s(self, index: int) -> float:
         """Where in the period this session's frames fall, 0 <= phase < period, seconds."""
         return (index * _GOLDEN) % 1.0 * self._period_s
 
 
-class SharedStreams:
+class AlignedLoopedSpeech:
     """Streams that begin with a whole frame; the longest clip gives up what makes the loop no whole number of them."""
 
-    def __init__(self, source: SpeechStreams, frames: int) -> None:
+    def __init__(self, source: LoopedSpeech, frames: int) -> None:
         pieces, surplus = list(source._pieces), len(source._loop) - frames * source._frame_samples
         longest = max(range(len(pieces)), key=lambda i: len(pieces[i]))
         pieces[longest] = pieces[longest][: len(pieces[longest]) - surplus]
@@ -121,7 +121,7 @@ class SharedStreams:
         """Length of the loop."""
         return len(self._loop)
 
-    def stream(self, index: int) -> PlacedStream:
+    def stream(self, index: int) -> AlignedLoopStream:
         """Session `index`'s stream; the same for every call."""
         return self.at(self.start(index))
 
@@ -129,9 +129,9 @@ class SharedStreams:
         """The sample of the loop at which session `index` begins."""
         return int((self._turn + index * _SILVER) % 1.0 * self._frames) * self._samples
 
-    def at(self, start: int) -> PlacedStream:
+    def at(self, start: int) -> AlignedLoopStream:
         """The stream that begins at that sample, a whole number of frames into the loop."""
-        return PlacedStream(self._loop, start, self._samples)
+        return AlignedLoopStream(self._loop, start, self._samples)
 
     def phase_s(self, index: int) -> float:
         """As `SpeechStreams.phase_s`."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from metronome_cli.cli import options
 
 if TYPE_CHECKING:
-    from metronome_cli.cli.conduct import Run
-    from metronome_cli.cli.output import Plan
+    from metronome_cli.capacity.plan import CapacityPlan
+    from metronome_cli.cli.output import PrintablePlan
+    from metronome_cli.cli.run_command import Run
     from metronome_cli.config.settings import Settings
-    from metronome_cli.run.capacity_plan import CapacityPlan
 
 EPILOG = """Examples:
 
@@ -86,50 +86,50 @@ def capacity(
 ) -> None:
     """How many live sessions hold every objective, for how long, and what binds."""
     given = locals()
-    from metronome_cli.cli.conduct import conduct, profile_of_model, settle
     from metronome_cli.cli.output import show_plan
-    from metronome_cli.run.plans import capacity_plan
+    from metronome_cli.cli.run_command import profile_of_model, resolve_command, run_command
+    from metronome_cli.commands.plan_capacity import capacity_plan
 
-    settings = settle(given, from_model=profile_of_model)
+    settings = resolve_command(given, from_model=profile_of_model)
     plan = capacity_plan(settings)
     if settings["dry_run"]:
         show_plan(_outline(settings, plan), as_json=settings["json"])
     else:
-        conduct(settings, _runner(settings, plan))
+        run_command(settings, _runner(settings, plan))
 
 
-def _outline(settings: Settings, plan: CapacityPlan) -> Plan:
+def _outline(settings: Settings, plan: CapacityPlan) -> PrintablePlan:
     """What would run, on a server over the network or here."""
     if settings["target"] is None:
-        from metronome_cli.run.dry_run import outline
+        from metronome_cli.capacity.dry_run import outline
 
         return outline(plan)
-    from metronome_cli.targets.protocols import need_libraries
+    from metronome_cli.protocols.registry import need_libraries
 
     need_libraries()
-    from metronome_cli.run.dry_run_server import outline_server
-    from metronome_cli.run.plans import remote_plan
+    from metronome_cli.capacity.dry_run_server import plan_dry_run
+    from metronome_cli.commands.plan_capacity import websocket_setup
 
-    return outline_server(plan, remote_plan(settings))
+    return plan_dry_run(plan, websocket_setup(settings))
 
 
 def _runner(settings: Settings, plan: CapacityPlan) -> Run:
     """What runs the plan: vLLM, a server over the network, or the engine in this process."""
     if settings["engine"] == "vllm":
-        from metronome_cli.run.plans import vllm_plan
-        from metronome_cli.run.vllm import run_vllm_capacity
+        from metronome_cli.capacity.vllm_run import run_vllm_capacity
+        from metronome_cli.commands.plan_capacity import vllm_setup
 
-        vllm = vllm_plan(settings)
+        vllm = vllm_setup(settings)
         return lambda observer, stop: run_vllm_capacity(plan, vllm, observer, stop)
     if settings["target"] is not None:
-        from metronome_cli.targets.protocols import need_libraries
+        from metronome_cli.protocols.registry import need_libraries
 
         need_libraries()
-        from metronome_cli.run.plans import remote_plan
-        from metronome_cli.run.remote import run_remote_capacity
+        from metronome_cli.capacity.remote_run import run_remote_capacity
+        from metronome_cli.commands.plan_capacity import websocket_setup
 
-        remote = remote_plan(settings)
+        remote = websocket_setup(settings)
         return lambda observer, stop: run_remote_capacity(plan, remote, observer, stop)
-    from metronome_cli.run.capacity import run_capacity
+    from metronome_cli.capacity.capacity_run import run_capacity
 
     return lambda observer, stop: run_capacity(plan, observer, stop)

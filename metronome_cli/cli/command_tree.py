@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_type_hints
 
-from metronome_cli.cli.app import command
 from metronome_cli.cli.options import SettingOption
-from metronome_cli.config.setting_table import SETTINGS, Setting
+from metronome_cli.cli.root import command
+from metronome_cli.config.settings_table import SETTINGS, Setting
 
 _EXAMPLE = re.compile(r"^ *(metronome .*)$", re.MULTILINE)
 

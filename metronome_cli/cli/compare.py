@@ -45,22 +45,22 @@ def compare(
 ) -> None:
     """What changed between two runs, and whether it is worse than allowed."""
     from metronome_cli.cli.console import write
-    from metronome_cli.report.compare import ComparePlan
-    from metronome_cli.report.compare import compare as run_compare
-    from metronome_cli.report.gates import Gate
+    from metronome_cli.report.compare.comparison import ComparisonPlan
+    from metronome_cli.report.compare.comparison import compare as run_compare
+    from metronome_cli.report.compare.gates import Gate
 
     gates = tuple(Gate.parse(text) for text in fail or ())
-    comparison = run_compare(ComparePlan(base, new, gates, allow_mismatch))
+    comparison = run_compare(ComparisonPlan(base, new, gates, allow_mismatch))
     write(_rendered(comparison, format_))
     raise typer.Exit(comparison.exit_code)
 
 
 def _rendered(comparison: object, format_: Format) -> str:
-    from metronome_cli.report.compare import Comparison
-    from metronome_cli.report.compare_text import render_compare_text, render_markdown
-    from metronome_cli.report.strict_json import dumps
+    from metronome_cli.core.strict_json import dumps
+    from metronome_cli.report.compare.comparison import ReportComparison
+    from metronome_cli.report.compare.comparison_text import render_compare_text, render_markdown
 
-    assert isinstance(comparison, Comparison)
+    assert isinstance(comparison, ReportComparison)
     if format_ is Format.JSON:
         return dumps(comparison.model_dump(mode="json", by_alias=True), indent=2)
     return render_markdown(comparison) if format_ is Format.MARKDOWN else render_compare_text(comparison)

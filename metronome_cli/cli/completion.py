@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 
-from metronome_cli.config.setting_table import Setting
+from metronome_cli.config.settings_table import Setting
 
 Completer = Callable[[str], list[str]]
 _SIGNS = re.compile(r"[()<>&|;$*?!]")
@@ -40,6 +40,6 @@ def complete_words(*words: str) -> Completer:
 
 def complete_profile(incomplete: str) -> list[str]:
     """Shipped profiles; where none fits the shell offers files."""
-    from metronome_cli.config.loading import profile_names
+    from metronome_cli.config.profile_files import profile_names
 
     return [name for name in profile_names() if name.startswith(incomplete)]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from metronome_cli.errors import MetronomeError, printable
+from metronome_cli.core.errors import MetronomeError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +64,7 @@ def write(text: str) -> None:
         sys.stdout.flush()
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Words to stdout, in which somebody else's may be: what cannot be printed is spelt out."""
     write(printable(text))
 
@@ -104,7 +104,7 @@ def silence_stdout() -> None:
         os.close(null)
 
 
-def tell_error(message: str, hint: str | None = None) -> None:
+def print_error(message: str, hint: str | None = None) -> None:
     """`error: ...`, an empty line, `hint: ...`, on stderr; coloured on a terminal that wants colour."""
     console = stderr()
     try:

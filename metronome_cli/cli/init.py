@@ -31,8 +31,8 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """A commented profile of your model, from its config.json."""
-    from metronome_cli.cli.console import say, write
-    from metronome_cli.run.init_profile import draft_profile, write_draft
+    from metronome_cli.cli.console import print_text, write
+    from metronome_cli.commands.init_profile import draft_profile, write_draft
 
     draft = draft_profile(model, name)
     if output is not None and str(output) == "-":
@@ -41,4 +41,4 @@ def init(
     file = output or Path(f"{draft.profile.name}.yaml")
     write_draft(draft, file, force=force)
     are = "line marked CHECK is" if draft.open_lines == 1 else "lines marked CHECK are"
-    say(f"{file}: profile {draft.profile.name}; {draft.open_lines} {are} not settled")
+    print_text(f"{file}: profile {draft.profile.name}; {draft.open_lines} {are} not settled")

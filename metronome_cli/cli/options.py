@@ -12,21 +12,21 @@ import typer
 from typer.models import OptionInfo
 
 from metronome_cli.cli.completion import completer
-from metronome_cli.config import values
-from metronome_cli.config.setting_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
+from metronome_cli.config import readers
+from metronome_cli.config.settings_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
 
 LOAD, CACHE, MEMORY, SEARCH, SERVER, OUTPUT = "Load", "Cache", "Memory", "Search", "Server", "Output"
-_UNITS: dict[values.Reader, str] = {
-    values.duration: "TIME",
-    values.size: "SIZE",
-    values.fraction: "SHARE",
-    values.rate: "RATE",
-    values.address: "ADDRESS",
-    values.policy: "POLICY",
+_UNITS: dict[readers.ValueReader, str] = {
+    readers.duration: "TIME",
+    readers.size: "SIZE",
+    readers.fraction: "SHARE",
+    readers.rate: "RATE",
+    readers.address: "ADDRESS",
+    readers.policy: "POLICY",
 }
 
 
-def own(panel: str, value: str, help: str, *names: str, **more: Any) -> Any:
+def command_option(panel: str, value: str, help: str, *names: str, **more: Any) -> Any:
     """A flag of one command alone; `value` is what is to be given, such as TIME, empty for a switch."""
     return typer.Option(*names, help=help, metavar=value, rich_help_panel=panel, **more)
 
@@ -39,7 +39,7 @@ def a_path(given: str) -> Path:
 
 
 def _names_files(row: Setting) -> bool:
-    return row.read is values.path or row.key == "audio"
+    return row.read is readers.path or row.key == "audio"
 
 
 class SettingOption(OptionInfo):
@@ -51,7 +51,7 @@ class SettingOption(OptionInfo):
 
     def __init__(self, key: str, panel: str | None, *short: str, **more: Any) -> None:
         row = SETTINGS[key]
-        is_switch = row.read is values.flag
+        is_switch = row.read is readers.flag
         given: dict[str, Any] = {
             "help": row.help,
             "show_default": (not is_switch and "help" not in more and row.default_text) or False,

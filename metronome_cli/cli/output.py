@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from metronome_cli.report.model import Report
+    from metronome_cli.results.run_report import Report
 
 
-class Plan(Protocol):
+class PrintablePlan(Protocol):
     """What a run would do."""
 
     def as_text(self) -> str: ...
@@ -19,7 +19,7 @@ class Plan(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class OutputFiles:
     """What is to be written. `directory`, which `flag` named, gets report.json and report.html."""
 
     directory: Path | None
@@ -29,8 +29,8 @@ class Files:
 
     def check(self) -> None:
         """Raises UsageError for what cannot be written: before the work, not after it."""
-        from metronome_cli.report.read import REPORT_FILE
-        from metronome_cli.report.write import check_writable
+        from metronome_cli.report.read_report import REPORT_FILE
+        from metronome_cli.report.write_report import check_writable
 
         if self.directory is not None:
             check_writable(self.directory / REPORT_FILE, self.flag)
@@ -41,19 +41,19 @@ class Files:
 
     def write(self, report: Report) -> None:
         """Write them. Raises MetronomeError where the disk refuses."""
-        from metronome_cli.ui.working import working
+        from metronome_cli.ui.status_line import status_line
 
         if any(path is not None for path in (self.directory, self.html, self.junit)):
-            with working("writing the report"):
+            with status_line("writing the report"):
                 self._write(report)
 
     def _write(self, report: Report) -> None:
         if self.directory is not None:
-            from metronome_cli.report.write import write_report
+            from metronome_cli.report.write_report import write_report
 
             write_report(report, self.directory)
         if self.html is not None:
-            from metronome_cli.report.html import write_html
+            from metronome_cli.report.html.page import write_html
 
             write_html(report, self.html)
         if self.junit is not None:
@@ -65,14 +65,14 @@ class Files:
 def show(report: Report, *, as_json: bool) -> None:
     """The report on stdout."""
     from metronome_cli.cli.console import write
-    from metronome_cli.report.text import render_text
-    from metronome_cli.report.write import report_json
+    from metronome_cli.report.plain_text import render_text
+    from metronome_cli.report.write_report import report_json
 
     write(report_json(report) if as_json else render_text(report))
 
 
-def show_plan(plan: Plan, *, as_json: bool) -> None:
+def show_plan(plan: PrintablePlan, *, as_json: bool) -> None:
     """What --dry-run foretells, on stdout."""
-    from metronome_cli.cli.console import say, write
+    from metronome_cli.cli.console import print_text, write
 
-    write(plan.as_json()) if as_json else say(plan.as_text())
+    write(plan.as_json()) if as_json else print_text(plan.as_text())

@@ -9,9 +9,9 @@ from metronome_cli.cli import options as shared
 from metronome_cli.cli import predict_options as own
 
 if TYPE_CHECKING:
+    from metronome_cli.commands.predict.predict_flags import PredictFlags
     from metronome_cli.config.settings import Settings
-    from metronome_cli.run.observer import Observer
-    from metronome_cli.run.predict_options import Options
+    from metronome_cli.results.events import Observer
 
 EPILOG = """Examples:
 
@@ -83,12 +83,12 @@ def predict(
 
 
 def _answer(given: dict[str, object]) -> None:
-    from metronome_cli.cli.conduct import finish, settle
-    from metronome_cli.run.predict_options import READERS, read_options
-    from metronome_cli.run.predict_options import predict as answer
+    from metronome_cli.cli.run_command import finish, resolve_command
+    from metronome_cli.commands.predict.predict_flags import READERS, read_options
+    from metronome_cli.commands.predict.predict_flags import predict as answer
 
     options = read_options({key: given.pop(key) for key in READERS})
-    settings = settle(given)
+    settings = resolve_command(given)
     finish(
         settings,
         _countdown(settings, options),
@@ -96,12 +96,12 @@ def _answer(given: dict[str, object]) -> None:
     )
 
 
-def _countdown(settings: Settings, options: Options) -> Observer:
+def _countdown(settings: Settings, options: PredictFlags) -> Observer:
     """What is seen of a server that is watched; other questions are answered at once."""
-    from metronome_cli.run.observer import Observers
+    from metronome_cli.results.events import ObserverGroup
 
     if options.source != "scrape" or settings["ui"] == "none":
-        return Observers()
+        return ObserverGroup()
     from metronome_cli.ui.choose import can_redraw
     from metronome_cli.ui.countdown import Countdown
 

@@ -8,10 +8,10 @@ import typer
 
 from metronome_cli.cli import options
 from metronome_cli.cli import probe_options as own
-from metronome_cli.cli.registry import Command, Group
+from metronome_cli.cli.command_table import Command, Group
 
 if TYPE_CHECKING:
-    from metronome_cli.run.quality_options import QualityOptions
+    from metronome_cli.probe.quality_options import QualityOptions
 
 
 class DefaultsToLatency(Group):
@@ -73,22 +73,22 @@ def latency(
 ) -> None:
     """What one frame step costs by batch size, session age and policy, and what limits it."""
     given = locals()
-    from metronome_cli.cli.conduct import conduct, settle
     from metronome_cli.cli.output import show_plan
-    from metronome_cli.run.plans import probe_plan
+    from metronome_cli.cli.run_command import resolve_command, run_command
+    from metronome_cli.commands.plan_capacity import probe_plan
 
     batches, ages, policies = (given.pop(key) or () for key in ("batch", "age", "policy"))
     steps = given.pop("steps")
-    settings = settle(given)
+    settings = resolve_command(given)
     plan = probe_plan(settings, batches, ages, policies, steps)
     if settings["dry_run"]:
-        from metronome_cli.run.dry_run_probe import outline_probe
+        from metronome_cli.probe.latency_dry_run import outline_probe
 
         show_plan(outline_probe(plan), as_json=settings["json"])
     else:
-        from metronome_cli.run.probe import run_probe
+        from metronome_cli.probe.latency_report import run_probe
 
-        conduct(settings, lambda observer, stop: run_probe(plan, observer, stop))
+        run_command(settings, lambda observer, stop: run_probe(plan, observer, stop))
 
 
 @probe.command(
@@ -129,20 +129,20 @@ def quality(
 ) -> None:
     """What the bound does to quality: the smallest (W, S) that cannot be told from unbounded. Real weights only."""
     given = locals()
-    from metronome_cli.cli.conduct import conduct, profile_of_model, settle
-    from metronome_cli.run.plans import quality_plan
+    from metronome_cli.cli.run_command import profile_of_model, resolve_command, run_command
+    from metronome_cli.commands.plan_capacity import quality_plan
 
     asked = _asked(given)
-    settings = settle(given, from_model=profile_of_model)
+    settings = resolve_command(given, from_model=profile_of_model)
     plan = quality_plan(settings, asked)
-    from metronome_cli.run.probe_quality import run_quality
+    from metronome_cli.probe.quality_report import run_quality
 
-    conduct(settings, lambda observer, stop: run_quality(plan, observer, stop))
+    run_command(settings, lambda observer, stop: run_quality(plan, observer, stop))
 
 
 def _asked(given: dict[str, Any]) -> QualityOptions:
     """Takes what is no setting out of what was given."""
-    from metronome_cli.run.quality_options import QualityOptions
+    from metronome_cli.probe.quality_options import QualityOptions
 
     if given["sink_positions"] == "both":
         given["sink_positions"] = None

@@ -6,18 +6,22 @@ from pathlib import Path
 from typing import Annotated
 
 from metronome_cli.cli.completion import complete_words
-from metronome_cli.cli.options import LOAD, SettingOption, own
+from metronome_cli.cli.options import LOAD, SettingOption, command_option
 
 GRID, READ = "Grid", "What is read and asked"
 
 Batch = Annotated[
-    list[int] | None, own(GRID, "N", "Frames in one step; repeatable.", min=1, show_default="1, 8, 32")
+    list[int] | None,
+    command_option(GRID, "N", "Frames in one step; repeatable.", min=1, show_default="1, 8, 32"),
 ]
-Age = Annotated[list[str] | None, own(GRID, "TIME", "Session age; repeatable.", show_default="1m, 10m, 1h")]
+Age = Annotated[
+    list[str] | None, command_option(GRID, "TIME", "Session age; repeatable.", show_default="1m, 10m, 1h")
+]
 Policies = Annotated[
-    list[str] | None, own(GRID, "POLICY", "Policy; repeatable.", show_default="the profile's, and unbounded")
+    list[str] | None,
+    command_option(GRID, "POLICY", "Policy; repeatable.", show_default="the profile's, and unbounded"),
 ]
-Steps = Annotated[int, own(GRID, "N", "Timed steps a point.", min=4)]
+Steps = Annotated[int, command_option(GRID, "N", "Timed steps a point.", min=4)]
 
 Model = Annotated[
     str | None,
@@ -37,11 +41,11 @@ Weights = Annotated[
     SettingOption("weights", LOAD, metavar="DIR", help="The checkpoint's directory; random is refused."),
 ]
 Window = Annotated[
-    list[int] | None, own(GRID, "W", "W in tokens; repeatable.", min=8, show_default="256, 1024")
+    list[int] | None, command_option(GRID, "W", "W in tokens; repeatable.", min=8, show_default="256, 1024")
 ]
 Sinks = Annotated[
     list[int] | None,
-    own(
+    command_option(
         GRID,
         "S",
         "S in tokens; repeatable; 0 is always among them.",
@@ -60,20 +64,25 @@ SinkPositions = Annotated[
         autocompletion=complete_words("rolling", "absolute", "both"),
     ),
 ]
-Margin = Annotated[float, own(GRID, "SHARE", "Loss of perplexity that counts as none.", min=0.001, max=1.0)]
+Margin = Annotated[
+    float, command_option(GRID, "SHARE", "Loss of perplexity that counts as none.", min=0.001, max=1.0)
+]
 
 Text = Annotated[
-    Path | None, own(READ, "FILE", "A long text to read without a break.", show_default="one that ships")
+    Path | None,
+    command_option(READ, "FILE", "A long text to read without a break.", show_default="one that ships"),
 ]
-Streams = Annotated[int, own(READ, "N", "Sessions that read the text, each a part of its own.", min=1)]
-Stream = Annotated[int, own(READ, "N", "Tokens of each stream; 0 is all.", min=0)]
-Stretch = Annotated[int, own(READ, "N", "Tokens of an age's stretch; 0 picks.", min=0)]
+Streams = Annotated[
+    int, command_option(READ, "N", "Sessions that read the text, each a part of its own.", min=1)
+]
+Stream = Annotated[int, command_option(READ, "N", "Tokens of each stream; 0 is all.", min=0)]
+Stretch = Annotated[int, command_option(READ, "N", "Tokens of an age's stretch; 0 picks.", min=0)]
 Questions = Annotated[
-    Path | None, own(READ, "FILE", "JSON file of questions.", show_default="those that ship")
+    Path | None, command_option(READ, "FILE", "JSON file of questions.", show_default="those that ship")
 ]
-Turns = Annotated[int, own(READ, "N", "Questions a session; 0 asks none.", min=0)]
-Sessions = Annotated[int, own(READ, "N", "Sessions side by side.", min=1)]
-Spoken = Annotated[int, own(READ, "N", "Tokens of free decoding; 0 leaves it out.", min=0)]
+Turns = Annotated[int, command_option(READ, "N", "Questions a session; 0 asks none.", min=0)]
+Sessions = Annotated[int, command_option(READ, "N", "Sessions side by side.", min=1)]
+Spoken = Annotated[int, command_option(READ, "N", "Tokens of free decoding; 0 leaves it out.", min=0)]
 Audio = Annotated[
     list[Path] | None,
     SettingOption(
@@ -86,7 +95,7 @@ Audio = Annotated[
 ]
 Transcripts = Annotated[
     Path | None,
-    own(
+    command_option(
         READ,
         "FILE",
         "JSON file: what each recording asks and its answer.",

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from metronome_cli.cli import options
+from metronome_cli.cli.command_table import Command, Group
 from metronome_cli.cli.completion import complete_profile
-from metronome_cli.cli.registry import Command, Group
 
 EPILOG = """Examples:
 
@@ -32,9 +32,9 @@ profiles = typer.Typer(
 def list_(json_: options.PlainJson = False) -> None:
     """All shipped profiles, one a line."""
     from metronome_cli.cli.console import write
-    from metronome_cli.config.loading import list_profiles
+    from metronome_cli.commands.describe_profile import profile_card
+    from metronome_cli.config.profile_files import list_profiles
     from metronome_cli.report.profile_text import render_list
-    from metronome_cli.run.profile_card import profile_card
 
     cards = [profile_card(profile) for profile in list_profiles()]
     write(_json([card.model_dump(mode="json") for card in cards]) if json_ else render_list(cards))
@@ -65,9 +65,9 @@ def show(
 ) -> None:
     """Shape, growth, limits, memory and sources of one profile."""
     from metronome_cli.cli.console import write
+    from metronome_cli.commands.describe_profile import profile_card
     from metronome_cli.config.settings import resolve
     from metronome_cli.report.profile_text import render_card
-    from metronome_cli.run.profile_card import profile_card
 
     settings = resolve(
         {"profile": name, "memory": memory, "session_length": session_length, "policy": policy}, {}
@@ -86,21 +86,21 @@ def check(
     json_: options.PlainJson = False,
 ) -> int:
     """Whether files are valid profiles; every mistake with its key, and what is allowed."""
-    from metronome_cli.cli.console import say, tell_error, write
-    from metronome_cli.config.loading import load_profile
-    from metronome_cli.errors import ExitCode, UsageError
+    from metronome_cli.cli.console import print_error, print_text, write
+    from metronome_cli.config.profile_files import load_profile
+    from metronome_cli.core.errors import ExitCode, UsageError
 
     results: list[dict[str, object]] = []
     for file in files:
         try:
             profile = load_profile(file)
         except UsageError as error:
-            tell_error(error.message, error.hint)
+            print_error(error.message, error.hint)
             results.append({"file": str(file), "valid": False, "error": error.message, "hint": error.hint})
         else:
             results.append({"file": str(file), "valid": True, "name": profile.name})
             if not json_:
-                say(f"{file}: valid, profile {profile.name}")
+                print_text(f"{file}: valid, profile {profile.name}")
     if json_:
         write(_json(results))
     return ExitCode.OK if all(result["valid"] for result in results) else ExitCode.USAGE

@@ -36,11 +36,11 @@ def report(
     ] = False,
 ) -> None:
     """Print a run's report, convert it, or rebuild it after a kill."""
-    from metronome_cli.cli.output import Files, show
+    from metronome_cli.cli.output import OutputFiles, show
     from metronome_cli.report.rebuild import load_run
 
     directory = path if path.is_dir() else path.parent
-    files = Files(directory if save else None, html, junit, flag="--save")
+    files = OutputFiles(directory if save else None, html, junit, flag="--save")
     files.check()
     found = load_run(path, from_events=from_events)
     show(found, as_json=json_)  # first: a full disk must not cost the answer

@@ -10,7 +10,7 @@ import typer
 
 from metronome_cli.cli import options
 from metronome_cli.cli.completion import complete_words
-from metronome_cli.cli.options import SERVER, own
+from metronome_cli.cli.options import SERVER, command_option
 
 if TYPE_CHECKING:
     from metronome_cli.config.settings import Settings
@@ -19,25 +19,25 @@ PROTOCOLS = ("moshi", "moshi-server", "realtime", "vllm-realtime")
 WHEN_FULL = ("refuse", "queue")
 Protocol = Annotated[
     str,
-    own(
+    command_option(
         SERVER,
         "WORD",
         "moshi, moshi-server, realtime or vllm-realtime.",
         autocompletion=complete_words(*PROTOCOLS),
     ),
 ]
-Port = Annotated[int, own(SERVER, "N", "0 takes any free one.", min=0, max=65535)]
-Host = Annotated[str, own(SERVER, "HOST", "Address to listen on.")]
+Port = Annotated[int, command_option(SERVER, "N", "0 takes any free one.", min=0, max=65535)]
+Host = Annotated[str, command_option(SERVER, "HOST", "Address to listen on.")]
 Seats = Annotated[
     int | None,
     options.SettingOption(
         "sessions", SERVER, min=1, metavar="N", help="Seats; more callers are turned away.", show_default="32"
     ),
 ]
-For = Annotated[str | None, own(SERVER, "TIME", "Stop after this long, such as 60s.", "--for")]
+For = Annotated[str | None, command_option(SERVER, "TIME", "Stop after this long, such as 60s.", "--for")]
 WhenFull = Annotated[
     str,
-    own(
+    command_option(
         SERVER,
         "WORD",
         "refuse: say so; queue: let callers wait silently.",
@@ -72,32 +72,32 @@ def serve(
 ) -> None:
     """Speak a real protocol on top of the built-in engine; the pool's metrics are at /metrics."""
     given = locals()
-    from metronome_cli.config import values
+    from metronome_cli.config import readers
     from metronome_cli.config.settings import resolve
-    from metronome_cli.targets.protocols import need_libraries
+    from metronome_cli.protocols.registry import need_libraries
 
     door = {key: given.pop(key) for key in ("protocol", "port", "host", "when_full")}
     long = given.pop("for_")
-    door["for_s"] = None if long is None else values.read_as("--for", values.duration, long)
-    values.read_as("--when-full", values.choice(*WHEN_FULL), when_full)
+    door["for_s"] = None if long is None else readers.read_as("--for", readers.duration, long)
+    readers.read_as("--when-full", readers.choice(*WHEN_FULL), when_full)
     need_libraries()
     _serve(resolve(given), door)
 
 
 def _serve(settings: Settings, door: dict[str, Any]) -> None:
     """Load the model, say where the server is, and serve. `door`: what is no setting, as ServePlan has it."""
-    from metronome_cli.ui.working import working
+    from metronome_cli.ui.status_line import status_line
 
     with ExitStack() as loading:
-        loading.enter_context(working("loading the model"))  # and the libraries that it needs
+        loading.enter_context(status_line("loading the model"))  # and the libraries that it needs
 
         def announce(where: str) -> None:
             loading.close()
             typer.echo(f"{door['protocol']} at {where}", err=True)
 
-        from metronome_cli.errors import exit_code_for
-        from metronome_cli.run.serve import DEFAULT_SEATS, ServePlan, run_serve
-        from metronome_cli.run.stop import Stop
+        from metronome_cli.core.errors import exit_code_for
+        from metronome_cli.core.stop import StopRequest
+        from metronome_cli.server.reference_server import DEFAULT_SEATS, ServePlan, run_serve
 
         plan = ServePlan(
             profile=settings.profile,
@@ -107,7 +107,7 @@ def _serve(settings: Settings, door: dict[str, Any]) -> None:
             seed=settings["seed"],
             **door,
         )
-        with Stop().on_signals() as stop:
+        with StopRequest().on_signals() as stop:
             was_up = run_serve(plan, stop, announce)
         if not was_up:
             raise typer.Exit(exit_code_for("interrupted", None, signum=stop.signum))

@@ -11,11 +11,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from metronome_cli.config.objectives import Objective
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.quantities import parse_duration, parse_fraction, parse_size
+from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.validation import RefusedError
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.quantities import parse_duration, parse_fraction, parse_size
+from metronome_cli.measure.objective import Objective
 
 PLAIN_NUMBERS = {"plain_numbers": True}  # validation context of data that was dumped, not written by hand
 
@@ -57,11 +57,11 @@ Fraction = Annotated[Real, _quantity(parse_fraction), Field(le=1)]
 Count = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 Parameters = Annotated[int, Field(ge=1, le=10**14, strict=True)]
 Tokens = Annotated[int, Field(ge=0, le=10**9, strict=True)]
-PolicyText = Annotated[str, AfterValidator(lambda text: str(_parsed(PolicySpec.parse, text)))]
+PolicyText = Annotated[str, AfterValidator(lambda text: str(_parsed(CachePolicySpec.parse, text)))]
 ObjectiveText = Annotated[str, AfterValidator(lambda text: str(_parsed(Objective.parse, text)))]
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """Frozen, and closed to unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from metronome_cli.config.fields import Count, Duration, Fraction, Real, Strict, Tokens
+from metronome_cli.config.fields import Count, Duration, Fraction, Real, StrictModel, Tokens
 
 CHUNK_S = 0.020  # clients send audio in 20 ms pieces, as the paper's do
 
 
-class Frame(Strict):
+class Frame(StrictModel):
     """The beat. `deadline` is the period unless given; both in seconds; `sample_rate` in Hz."""
 
     period: Duration
@@ -40,14 +40,14 @@ class Frame(Strict):
         return self
 
 
-class TokensOut(Strict):
+class TokensOut(StrictModel):
     """Tokens decoded a frame in each state of the conversation."""
 
     listening: Tokens
     speaking: Tokens
 
 
-class FrameTokens(Strict):
+class FrameTokens(StrictModel):
     """Cache positions a frame: `into` prefilled from the audio (markers included), `out` decoded.
 
     `fused` models (Moshi) sum input and output streams into `into` positions; their `out` adds none.
@@ -63,7 +63,7 @@ class FrameTokens(Strict):
         return self.into + (0 if self.fused else out)
 
 
-class Turns(Strict):
+class TurnTaking(StrictModel):
     """Turn-taking of a session: an alternating process, seeded per session.
 
     `speaking_share` is the long-run share of time the model speaks, `turn` the mean length of one turn.

@@ -1,6 +1,6 @@
 """A profile: one model as a periodic load, all that `capacity`, `probe` and `predict` need to know of it.
 
-YAML on disk, validated here; unknown keys are refused with the nearest known one named (config/loading.py).
+YAML on disk, validated here; unknown keys are refused with the nearest known one named (config/profile_files.py).
 Quantities carry units ("80ms", "168MiB"). Sizes are bytes, times seconds, after parsing. A profile that was
 dumped as plain numbers, as in a report, is read back with `Profile.from_numbers`.
 """
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from metronome_cli.config.cache_policy import CachePolicySpec, OnPoolFull, SinkPositions
 from metronome_cli.config.fields import (
     PLAIN_NUMBERS,
     Count,
@@ -19,17 +20,16 @@ from metronome_cli.config.fields import (
     ObjectiveText,
     PolicyText,
     Prose,
-    Strict,
+    StrictModel,
     Tokens,
 )
-from metronome_cli.config.frame import Frame, FrameTokens, Turns
-from metronome_cli.config.policy import Exhaustion, PolicySpec, SinkPositions
-from metronome_cli.config.quantities import format_duration
-from metronome_cli.config.shape import Pool, Shape, Stage
-from metronome_cli.errors import UsageError
+from metronome_cli.config.frame import Frame, FrameTokens, TurnTaking
+from metronome_cli.config.model_shape import CacheStage, KvPoolSpec, ModelShape
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.quantities import format_duration
 
 
-class Source(Strict):
+class FigureSource(StrictModel):
     """Where a figure was read, and how sure it is: A authors' own, B an independent port, C second hand."""
 
     what: Prose
@@ -37,7 +37,7 @@ class Source(Strict):
     grade: Literal["A", "B", "C", "D", "M"] = "A"
 
 
-class Profile(Strict):
+class Profile(StrictModel):
     """One model as a periodic load. See `docs/profiles.md` for each key."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
@@ -47,21 +47,21 @@ class Profile(Strict):
     adapter_options: dict[Prose, int | float | Prose | bool] = Field(default_factory=dict)
     frame: Frame
     tokens: FrameTokens
-    turns: Turns = Turns()
-    shape: Shape
-    pool: Pool | None = None  # None: sized from the memory the user names
+    turns: TurnTaking = TurnTaking()
+    shape: ModelShape
+    pool: KvPoolSpec | None = None  # None: sized from the memory the user names
     policy: PolicyText
     sink_positions: SinkPositions = "rolling"
-    exhaustion: Exhaustion = "stall"
+    exhaustion: OnPoolFull = "stall"
     max_batch: Count = 256
     session_length: Duration = 600.0
     head_tokens: Tokens = 0  # prompt positions a session starts with
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[CacheStage, ...] = ()
     objectives: tuple[ObjectiveText, ...] = ()
     clock: Literal["real", "virtual"] | None = None
     verified: bool = True
     unverified: tuple[Prose, ...] = ()  # figures that are not verified, named
-    sources: tuple[Source, ...] = ()
+    sources: tuple[FigureSource, ...] = ()
     notes: tuple[Prose, ...] = ()
 
     @classmethod
@@ -70,8 +70,8 @@ class Profile(Strict):
         return cls.model_validate(data, context=PLAIN_NUMBERS)
 
     @property
-    def policy_spec(self) -> PolicySpec:
-        return PolicySpec.parse(self.policy)
+    def policy_spec(self) -> CachePolicySpec:
+        return CachePolicySpec.parse(self.policy)
 
     @property
     def mean_tokens_per_frame(self) -> float:

@@ -1,6 +1,6 @@
 """Who decides a setting: default < profile < --config file < METRONOME_* < flag.
 
-config/setting_table.py has the settings. One that the profile also has, such as `policy`, overrides it there.
+config/settings_table.py has the settings. One that the profile also has, such as `policy`, overrides it there.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from metronome_cli.config.fields import PLAIN_NUMBERS
-from metronome_cli.config.loading import load_profile
-from metronome_cli.config.objectives import Objective
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.setting_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
+from metronome_cli.config.profile_files import load_profile
+from metronome_cli.config.readers import read_as
+from metronome_cli.config.settings_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
 from metronome_cli.config.validation import unknown_hint, validate
-from metronome_cli.config.values import read_as
 from metronome_cli.config.yaml_file import read_yaml
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
+from metronome_cli.measure.objective import Objective
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class SettingValue:
     """A setting's value, and who gave it: a flag, a variable, a file, "profile NAME" or "default"."""
 
     value: Any
@@ -35,7 +35,7 @@ class Settings:
     """All settings of one command, resolved. `profile` has every override in it."""
 
     profile: Profile
-    values: Mapping[str, Value]
+    values: Mapping[str, SettingValue]
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key].value
@@ -69,7 +69,7 @@ def resolve(
     takes one. Raises UsageError naming source, key and what is allowed.
     """
     environ = os.environ if environ is None else environ
-    given: dict[str, Value] = {}
+    given: dict[str, SettingValue] = {}
     config = flags.get("config") or environ.get(PREFIX + "CONFIG", "").strip()
     if config:
         given |= _from_file(Path(str(config)))
@@ -81,7 +81,7 @@ def resolve(
     )
 
 
-def _base_profile(given: Mapping[str, Value], from_model: Callable[[str], Profile] | None) -> Profile:
+def _base_profile(given: Mapping[str, SettingValue], from_model: Callable[[str], Profile] | None) -> Profile:
     """The named profile, or that of a decoder."""
     model = given.get("model")
     if model is None:
@@ -103,7 +103,7 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _from_file(path: Path) -> dict[str, Value]:
+def _from_file(path: Path) -> dict[str, SettingValue]:
     found = {}
     for key, given in read_yaml(path).items():
         if key not in SETTINGS:
@@ -113,7 +113,7 @@ def _from_file(path: Path) -> dict[str, Value]:
     return found
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
+def _from_environment(environ: Mapping[str, str]) -> dict[str, SettingValue]:
     for name, hint in unknown_variables(environ).items():
         raise UsageError(f"unknown environment variable {name}", hint=hint)
     return {
@@ -123,7 +123,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
     }
 
 
-def _from_flags(flags: Mapping[str, object]) -> dict[str, Value]:
+def _from_flags(flags: Mapping[str, object]) -> dict[str, SettingValue]:
     return {
         key: _read(SETTINGS[key], given, SETTINGS[key].flag)
         for key, given in flags.items()
@@ -131,11 +131,11 @@ def _from_flags(flags: Mapping[str, object]) -> dict[str, Value]:
     }
 
 
-def _read(row: Setting, given: object, origin: str, key: str = "") -> Value:
-    return Value(read_as(f"{origin}: {key}" if key else origin, row.read, given), origin)
+def _read(row: Setting, given: object, origin: str, key: str = "") -> SettingValue:
+    return SettingValue(read_as(f"{origin}: {key}" if key else origin, row.read, given), origin)
 
 
-def _override(profile: Profile, given: Mapping[str, Value]) -> Profile:
+def _override(profile: Profile, given: Mapping[str, SettingValue]) -> Profile:
     """The profile with what was given above it."""
     above = {key: value for key, value in given.items() if SETTINGS[key].profile_key}
     if not above:
@@ -157,7 +157,7 @@ def _put(data: dict[str, Any], dotted: str, value: object) -> None:
         data[head] = value
 
 
-def _fallback(row: Setting, profile: Profile) -> Value:
+def _fallback(row: Setting, profile: Profile) -> SettingValue:
     """The profile's value, else the default."""
     if row.profile_key:
         found: Any = profile
@@ -166,8 +166,8 @@ def _fallback(row: Setting, profile: Profile) -> Value:
         if row.key == "slo":
             found = tuple(Objective.parse(text) for text in found)
         if found is not None:
-            return Value(found, f"profile {profile.name}")
-    return Value(row.default, "default")
+            return SettingValue(found, f"profile {profile.name}")
+    return SettingValue(row.default, "default")
 
 
 def _plain(value: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from metronome_cli.config.quantities import shown
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.quantities import shown
 
 M = TypeVar("M", bound=BaseModel)
 _MOST_LINES = 8

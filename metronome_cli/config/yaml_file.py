@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from metronome_cli.config.quantities import shown
-from metronome_cli.config.user_file import read_file
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.files import read_file
+from metronome_cli.core.quantities import shown
 
 MOST_BYTES = 256 * 1024
 MOST_NODES = 20_000

@@ -13,9 +13,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metronome_cli.engine.plan import StepPlan
-from metronome_cli.engine.pool import BlockPool
+from metronome_cli.engine.block_pool import BlockPool
 from metronome_cli.engine.rotary import rotate
+from metronome_cli.engine.step_plan import StepPlan
 
 
 class PagedAttention:

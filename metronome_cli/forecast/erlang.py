@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from metronome_cli.forecast.speech import Reals
+from metronome_cli.forecast.speaking_time import Reals
 
 _MOST = 50_000_000  # servers
 

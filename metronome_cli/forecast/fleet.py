@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
 from metronome_cli.forecast.erlang import blocking
 
 MOST_GPUS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class FleetDemand:
     """Erlangs offered, or a peak of sessions (exactly one is set)."""
 
     erlangs: float | None = None
@@ -80,7 +80,7 @@ class FleetRow:
 class Fleet:
     """Sizes of a fleet against a demand. `seats_per_gpu` has the headroom taken off."""
 
-    demand: Demand
+    demand: FleetDemand
     per_gpu: int
     target: float
     headroom: float = 0.0

@@ -9,11 +9,11 @@ from importlib.resources import files
 
 from pydantic import Field
 
-from metronome_cli.config.fields import Size, Strict
-from metronome_cli.errors import UsageError
+from metronome_cli.config.fields import Size, StrictModel
+from metronome_cli.core.errors import UsageError
 
 
-class Gpu(Strict):
+class Gpu(StrictModel):
     """One card. Bandwidth in GB/s (1e9), rates in TF/s, dense."""
 
     title: str

@@ -5,7 +5,7 @@ After k frames, S of them spoken, a session has seen
     T(k, S) = head + floor(k into + (k - S) listening + S speaking)
 
 positions; the policy says how many of them stay resident, and blocks round that up. The law of S
-(forecast/speech.py) makes the law of the blocks: rounding and randomness are both exact, nothing is
+(forecast/speaking_time.py) makes the law of the blocks: rounding and randomness are both exact, nothing is
 linearised.
 """
 
@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.forecast.speech import Reals, spoken_law
-from metronome_cli.load.turns import TurnProcess
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.forecast.speaking_time import Reals, spoken_law
+from metronome_cli.load.turn_taking import TurnTakingProcess
 
-UNBOUNDED = PolicySpec("unbounded")
+UNBOUNDED = CachePolicySpec("unbounded")
 _EPS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class PositionDistribution:
     """A law on whole numbers: P(low + i) = weights[i]."""
 
     low: int
@@ -51,18 +51,18 @@ class Law:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class CacheGrowth:
     """One session in one store. Rates are positions a frame; `head` positions are there at the start."""
 
-    process: TurnProcess
+    process: TurnTakingProcess
     period_s: float
     into: float = 0.0
     listening: float = 0.0
     speaking: float = 0.0
     head: float = 0.0
     block_tokens: int = 1
-    policy: PolicySpec = UNBOUNDED
-    _laws: dict[int, Law] = field(default_factory=dict, compare=False, repr=False)
+    policy: CachePolicySpec = UNBOUNDED
+    _laws: dict[int, PositionDistribution] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def mean_per_frame(self) -> float:
@@ -101,7 +101,7 @@ class Growth:
             return None
         return math.ceil((self.policy.sinks + self.policy.window) / self.least_per_frame)
 
-    def settled(self) -> Law | None:
+    def settled(self) -> PositionDistribution | None:
         """Blocks of a full window while a frame is served; None for other policies.
 
         The frame's first query looks back W, and where in a block that position lies is as good as uniform: a window
@@ -119,7 +119,7 @@ class Growth:
             weights.append(np.full(size, chance / size))
         return _collect(np.concatenate(blocks), np.concatenate(weights))
 
-    def law(self, frames: int) -> Law:
+    def law(self, frames: int) -> PositionDistribution:
         """Blocks held after that many frames; of a window as many as it holds at the least once it is full."""
         if self.full_frames is not None:
             frames = min(frames, self.full_frames)
@@ -128,14 +128,16 @@ class Growth:
             known = self._laws[frames] = self._law(frames)
         return known
 
-    def positions_law(self, frames: int) -> Law:
+    def positions_law(self, frames: int) -> PositionDistribution:
         """Positions seen after that many frames, resident or not."""
         low, weights = spoken_law(self.process, self.period_s, frames)
         return _collect(self._positions(frames, low + np.arange(len(weights), dtype=np.float64)), weights)
 
-    def _law(self, frames: int) -> Law:
+    def _law(self, frames: int) -> PositionDistribution:
         if self.listening == self.speaking:
-            return Law(int(self._blocks(self._positions(frames, np.zeros(1)))[0]), np.ones(1))
+            return PositionDistribution(
+                int(self._blocks(self._positions(frames, np.zeros(1)))[0]), np.ones(1)
+            )
         low, weights = spoken_law(self.process, self.period_s, frames)
         spoken = low + np.arange(len(weights), dtype=np.float64)
         return _collect(self._blocks(self._positions(frames, spoken)), weights)
@@ -154,8 +156,8 @@ class Growth:
         return np.full_like(blocks, most) if self.policy.kind == "ring" else np.minimum(blocks, most)
 
 
-def _collect(values: Reals, weights: Reals) -> Law:
+def _collect(values: Reals, weights: Reals) -> PositionDistribution:
     """The law of `values`, which need not be in order or distinct."""
     whole = np.rint(values).astype(np.int64)
     low = int(whole.min())
-    return Law(low, np.bincount(whole - low, weights=weights).astype(np.float64))
+    return PositionDistribution(low, np.bincount(whole - low, weights=weights).astype(np.float64))

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from metronome_cli.config.quantities import shown
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.quantities import shown
 
 Dtype = Literal["float32", "bfloat16", "float16", "float8"]
 DTYPES: Mapping[str, Dtype] = {
@@ -53,7 +53,7 @@ _MOST = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DecoderConfig:
     """The main decoder. `parameters` counts it alone; `active` those that one token passes through."""
 
     layers: int
@@ -74,12 +74,12 @@ class Layout:
     notes: tuple[str, ...]
 
 
-def read_config(config: Mapping[str, Any], where: str = "config.json") -> Layout:
+def read_config(config: Mapping[str, Any], where: str = "config.json") -> DecoderConfig:
     """The decoder that a config describes. Raises UsageError naming the key that is missing or no such
     number.
     """
     name, part = _main_part(config, where)
-    read = _Reader(part, f"{where}: {name}" if name else where)
+    read = _ConfigReader(part, f"{where}: {name}" if name else where)
     layers, heads, hidden = read.need("layers"), read.need("heads"), read.need("hidden")
     kv_heads = read.get("kv_heads") or heads
     head_dim = read.get("head_dim") or hidden // heads
@@ -96,7 +96,7 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> Layout
     attention = 2 * hidden * (heads + kv_heads) * head_dim
     total, active = _mlp_parameters(read, part, layers, hidden)
     embedding = read.need("vocab") * hidden * (1 if part.get("tie_word_embeddings") else 2)
-    return Layout(
+    return DecoderConfig(
         layers=layers,
         cached_layers=cached,
         heads=heads,
@@ -117,7 +117,7 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> Layout
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ConfigReader:
     part: Mapping[str, Any]
     where: str
 
@@ -184,7 +184,9 @@ def _is_decoder(part: Mapping[str, Any]) -> bool:
     return all(any(key in part for key in ALIASES[what]) for what in ("layers", "heads"))
 
 
-def _mlp_parameters(read: _Reader, part: Mapping[str, Any], layers: int, hidden: int) -> tuple[int, int]:
+def _mlp_parameters(
+    read: _ConfigReader, part: Mapping[str, Any], layers: int, hidden: int
+) -> tuple[int, int]:
     """All MLP weights, and those that one token uses."""
     experts = read.get("experts")
     if experts is None or experts == 1:

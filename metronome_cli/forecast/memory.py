@@ -19,18 +19,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from metronome_cli.config.model_shape import DTYPE_BYTES, CacheStage
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.shape import DTYPE_BYTES, Stage
-from metronome_cli.errors import UsageError
-from metronome_cli.forecast.outlook import Budget
-from metronome_cli.forecast.stores import turn_process
+from metronome_cli.core.errors import UsageError
+from metronome_cli.forecast.hazards import turn_process
+from metronome_cli.forecast.pool_forecast import PoolBudget
 
 DEFAULT_SHARE = 0.9
 LONG_TURN = -math.log(0.01)  # mean turns
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MemoryItem:
     """One line of the budget: bytes taken (negative) or given, and how it was found."""
 
     what: str
@@ -39,21 +39,21 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class WeightBytes:
     """Resident weights, in bytes, and where the figure comes from."""
 
     size: int
     how: str
 
 
-def profile_weights(profile: Profile) -> Weights:
+def profile_weights(profile: Profile) -> WeightBytes:
     """What the profile says of its weights."""
     shape = profile.shape
     if shape.weight_bytes is not None:
-        return Weights(shape.weight_bytes, "profile: shape.weight_bytes")
+        return WeightBytes(shape.weight_bytes, "profile: shape.weight_bytes")
     count = max(shape.parameters or 0, decoder_parameters(profile))
     source = "profile: shape.parameters" if count == shape.parameters else "from the decoder's shape"
-    return Weights(count * DTYPE_BYTES[shape.dtype], f"{count:,} parameters of {shape.dtype}, {source}")
+    return WeightBytes(count * DTYPE_BYTES[shape.dtype], f"{count:,} parameters of {shape.dtype}, {source}")
 
 
 def decoder_parameters(profile: Profile) -> int:
@@ -76,7 +76,7 @@ def state_outside(profile: Profile) -> int:
     return sum(_stage_bytes(profile, stage) for stage in profile.stages if stage.pool is None)
 
 
-def _stage_bytes(profile: Profile, stage: Stage) -> int:
+def _stage_bytes(profile: Profile, stage: CacheStage) -> int:
     if stage.kind not in ("paged", "ring"):
         return stage.state_bytes
     positions = stage.limit if stage.kind == "ring" and stage.limit else _reached(profile, stage)
@@ -85,7 +85,7 @@ def _stage_bytes(profile: Profile, stage: Stage) -> int:
     return stage.state_bytes + positions * stage.kv_bytes_per_position
 
 
-def _reached(profile: Profile, stage: Stage) -> int:
+def _reached(profile: Profile, stage: CacheStage) -> int:
     """Positions that a paged cache of its own comes to in one session."""
     process, speed = turn_process(profile), stage.positions_per_s
     if stage.resets == "turn" and process.varies:
@@ -101,24 +101,24 @@ class MemoryPlan:
 
     profile: Profile
     memory: int
-    weights: Weights
+    weights: WeightBytes
     share: float = DEFAULT_SHARE
     block_tokens: int = 16
 
-    def lines(self, sessions: int) -> list[Line]:
+    def lines(self, sessions: int) -> list[MemoryItem]:
         """The budget for that many sessions; the last line is the pool. Raises UsageError when nothing is
         left.
         """
         outside = state_outside(self.profile)
         taken = [
-            Line("memory", self.memory, "as given"),
-            Line(
+            MemoryItem("memory", self.memory, "as given"),
+            MemoryItem(
                 "reserve",
                 -round(self.memory * (1 - self.share)),
                 f"{100 * (1 - self.share):.0f} % left to driver and allocator",
             ),
-            Line("weights", -self.weights.size, self.weights.how),
-            Line(
+            MemoryItem("weights", -self.weights.size, self.weights.how),
+            MemoryItem(
                 "activations",
                 -activations(self.profile, sessions),
                 f"one step of {sessions:,} session{'s' if sessions > 1 else ''}, estimated",
@@ -126,16 +126,18 @@ class MemoryPlan:
         ]
         if outside:
             taken.append(
-                Line("session state", -outside * sessions, f"{outside:,} bytes a session outside the pool")
+                MemoryItem(
+                    "session state", -outside * sessions, f"{outside:,} bytes a session outside the pool"
+                )
             )
-        return [*taken, Line("KV pool", sum(line.size for line in taken), "what is left")]
+        return [*taken, MemoryItem("KV pool", sum(line.size for line in taken), "what is left")]
 
     def blocks(self, sessions: int) -> int:
         """Whole blocks in the pool; 0 when nothing is left."""
         pool = self.lines(sessions)[-1].size
         return max(0, pool) // (self.profile.shape.kv_bytes_per_token * self.block_tokens)
 
-    def budget(self, sessions: int, occupied: float = 0.0) -> Budget:
+    def budget(self, sessions: int, occupied: float = 0.0) -> PoolBudget:
         """The pool as a forecast needs it. Raises UsageError when the weights do not even fit."""
         if self.blocks(sessions) < 1:
             lines = ", ".join(
@@ -145,4 +147,4 @@ class MemoryPlan:
                 f"no memory is left for a KV pool: {lines}",
                 hint="give more --memory, a larger --memory-share, fewer sessions, or smaller weights",
             )
-        return Budget(self.blocks, self.block_tokens, occupied)
+        return PoolBudget(self.blocks, self.block_tokens, occupied)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from metronome_cli.engine.types import EndReason
+from metronome_cli.core.types import EndReason
 from metronome_cli.load.arrivals import Arrival
 
 Note = Callable[[int, Arrival], None]  # takes down a caller at the door, by index

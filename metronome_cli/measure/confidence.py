@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 
 
-def steps_needed(share: float, confidence: float = 0.99) -> int:
+def batches_needed(share: float, confidence: float = 0.99) -> int:
     """Steps without one bad that prove the bad share is at most `share` (0..1)."""
     if not 0 < share < 1:
         return 1

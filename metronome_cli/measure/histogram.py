@@ -18,7 +18,7 @@ _LOW_MS = 1e-3
 _BUCKETS = math.ceil(math.log(1e6 / _LOW_MS) / _LOG_RATIO) + 2
 
 
-class LogHistogram:
+class LatencyHistogram:
     """Counts of milliseconds; percentiles are None while it is empty."""
 
     __slots__ = ("_counts", "max_ms", "sum_ms", "total")

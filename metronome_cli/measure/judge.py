@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from metronome_cli.errors import Verdict
-from metronome_cli.measure.confidence import lower_bound, steps_needed, upper_bound
+from metronome_cli.core.errors import Verdict
+from metronome_cli.measure.confidence import batches_needed, lower_bound, upper_bound
 from metronome_cli.measure.ledger import Ledger
 
 LATE_SHARE = 0.10  # of the deadline: a step begun later than this was late by the generator's own fault
@@ -27,7 +27,7 @@ EXTREME_SHARE = 0.01
 
 
 class ObjectiveLike(Protocol):
-    """What is judged (config/objectives.py)."""
+    """What is judged (measure/objective.py)."""
 
     @property
     def metric(self) -> str: ...
@@ -58,7 +58,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class TrialEvidence:
     """All that a verdict rests on."""
 
     ledger: Ledger
@@ -66,7 +66,7 @@ class Evidence:
     lost_beat: int
 
 
-def tail_share(metric: str) -> float | None:
+def allowed_share(metric: str) -> float | None:
     """1 - q of a percentile metric: 0.01 for "p99", 0.001 for "p99.9"; None for others."""
     if metric.startswith("p") and metric[1:].replace(".", "", 1).isdigit():
         return round(1 - float(metric[1:]) / 100, 9)
@@ -77,16 +77,16 @@ def share_of(objective: ObjectiveLike) -> float | None:
     """The share of bad steps that the objective allows; None for one on an extreme."""
     if objective.metric in ("misses", "empty"):
         return objective.limit
-    return tail_share(objective.metric)
+    return allowed_share(objective.metric)
 
 
-def judge(objective: ObjectiveLike, evidence: Evidence, confidence: float = 0.99) -> Judgement:
+def judge(objective: ObjectiveLike, evidence: TrialEvidence, confidence: float = 0.99) -> Judgement:
     """One objective against what was measured."""
     total = evidence.ledger.total
-    share = tail_share(objective.metric)
+    share = allowed_share(objective.metric)
     if total.steps == 0:
         nothing = _result(
-            objective, "inconclusive", None, confidence, "no step was measured", steps_needed(0.01)
+            objective, "inconclusive", None, confidence, "no step was measured", batches_needed(0.01)
         )
         return replace(nothing, promising=False)
     if share is not None:
@@ -114,7 +114,7 @@ def judge(objective: ObjectiveLike, evidence: Evidence, confidence: float = 0.99
     return _judge_extreme(objective, _extreme(objective.metric, evidence), total.steps, confidence)
 
 
-def _extreme(metric: str, evidence: Evidence) -> float:
+def _extreme(metric: str, evidence: TrialEvidence) -> float:
     values: dict[str, float | None] = {
         "max": evidence.ledger.total.latency.max_ms,
         "streak": float(evidence.ledger.worst_streak),
@@ -131,23 +131,23 @@ def _judge_share(
 ) -> Judgement:
     reason, missing = f"{bad:,} of {steps:,} step{'' if steps == 1 else 's'} over", 0
     verdict: Verdict = "inconclusive"
-    if proves(bad, steps, share, confidence):
+    if is_proved(bad, steps, share, confidence):
         verdict = "pass"
-    elif refutes(bad, steps, share, confidence):
+    elif is_refuted(bad, steps, share, confidence):
         verdict = "fail"
     else:
-        missing = steps_to_settle(bad, steps, share, confidence)
+        missing = batches_to_settle(bad, steps, share, confidence)
         reason += f"; {missing:,} more good ones would settle it"
     result = _result(objective, verdict, measured, confidence, reason, missing)
     return replace(result, bad_steps=bad, promising=result.promising and bad <= max(1, share * steps))
 
 
-def refutes(bad: int, steps: int, share: float, confidence: float) -> bool:
+def is_refuted(bad: int, steps: int, share: float, confidence: float) -> bool:
     """Whether `bad` of `steps` refute the bound; looked at often, so at a tenth of the error."""
     return lower_bound(bad, steps, 1 - (1 - confidence) / 10) > share or (share == 0 and bad > 0)
 
 
-def proves(bad: int, steps: int, share: float, confidence: float) -> bool:
+def is_proved(bad: int, steps: int, share: float, confidence: float) -> bool:
     """Whether `bad` of `steps` prove the bound, in a run that looks again and again until they do.
 
     A run without a bad step has one look: at the step count that the confidence asks for. A run with one goes on and
@@ -157,14 +157,14 @@ def proves(bad: int, steps: int, share: float, confidence: float) -> bool:
     return upper_bound(bad, steps, confidence if bad == 0 else 1 - (1 - confidence) / 10) <= share
 
 
-def steps_to_settle(bad: int, steps: int, share: float, confidence: float) -> int:
+def batches_to_settle(bad: int, steps: int, share: float, confidence: float) -> int:
     """Further good steps after which `bad` of all would prove the share."""
-    low, high = 0, max(steps_needed(share, confidence), steps)
-    while not proves(bad, steps + high, share, confidence) and high < 10**9:
+    low, high = 0, max(batches_needed(share, confidence), steps)
+    while not is_proved(bad, steps + high, share, confidence) and high < 10**9:
         high *= 2
     while low < high:
         middle = (low + high) // 2
-        if proves(bad, steps + middle, share, confidence):
+        if is_proved(bad, steps + middle, share, confidence):
             high = middle
         else:
             low = middle + 1
@@ -174,7 +174,7 @@ def steps_to_settle(bad: int, steps: int, share: float, confidence: float) -> in
 def _judge_extreme(objective: ObjectiveLike, value: float, steps: int, confidence: float) -> Judgement:
     if not _holds(objective, value):
         return _result(objective, "fail", value, confidence, "passed at least once")
-    missing = steps_needed(EXTREME_SHARE, confidence) - steps
+    missing = batches_needed(EXTREME_SHARE, confidence) - steps
     if missing > 0:
         return _result(
             objective, "inconclusive", value, confidence, f"{missing:,} steps short of a proof", missing
@@ -208,7 +208,7 @@ def _result(
     )
 
 
-def drifts(ledger: Ledger) -> str | None:
+def drift_reason(ledger: Ledger) -> str | None:
     """Why the run was not steady: its second half slower than its first beyond noise. None when steady."""
     steps = list(ledger.trend)
     if len(steps) < 40:
@@ -219,11 +219,11 @@ def drifts(ledger: Ledger) -> str | None:
     return None
 
 
-def generator_late(ledger: Ledger) -> str | None:
+def lateness_reason(ledger: Ledger) -> str | None:
     """Why the load generator was the limit: it stalled, or more than 1 % of its steps began late, surely. None when
     it was not.
     """
-    if why := stalled(ledger):
+    if why := stall_reason(ledger):
         return why
     lateness = ledger.lateness
     late = lateness.above(LATE_SHARE * ledger.total.deadline_ms)
@@ -232,7 +232,7 @@ def generator_late(ledger: Ledger) -> str | None:
     return None
 
 
-def stalled(ledger: Ledger) -> str | None:
+def stall_reason(ledger: Ledger) -> str | None:
     """What made every session late at once and was not the engine; None when nothing did.
 
     This process stood still, or one step began very late by the generator's own fault.
@@ -247,10 +247,10 @@ def stalled(ledger: Ledger) -> str | None:
 
 def is_timing(metric: str) -> bool:
     """Whether a late load generator could have made this metric worse."""
-    return tail_share(metric) is not None or metric in ("max", "misses", "streak", "lost_beat")
+    return allowed_share(metric) is not None or metric in ("max", "misses", "streak", "lost_beat")
 
 
-def left_open(judgements: Sequence[Judgement], late: str | None) -> list[Judgement]:
+def without_timing_verdicts(judgements: Sequence[Judgement], late: str | None) -> list[Judgement]:
     """The same, but where the generator was `late` itself, what depends on time says nothing."""
     return [
         replace(one, verdict="inconclusive", reason=late) if late and is_timing(one.metric) else one
@@ -258,14 +258,14 @@ def left_open(judgements: Sequence[Judgement], late: str | None) -> list[Judgeme
     ]
 
 
-def overall(
+def overall_verdict(
     judgements: Sequence[Judgement], unsteady: str | None = None, late: str | None = None
 ) -> tuple[Verdict, str]:
     """The verdict of a point: fail beats inconclusive beats pass; no objective is no pass.
 
     A generator that was `late` takes the blame for every timing objective that failed.
     """
-    if failed := [j for j in left_open(judgements, late) if j.verdict == "fail"]:
+    if failed := [j for j in without_timing_verdicts(judgements, late) if j.verdict == "fail"]:
         return "fail", _reasons(failed)
     if late or unsteady:
         return "inconclusive", late or unsteady or ""

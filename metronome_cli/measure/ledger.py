@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from metronome_cli.measure.histogram import LogHistogram
+from metronome_cli.measure.histogram import LatencyHistogram
 
 FrameKind = Literal["ok", "late", "empty"]
 RECENT_STEPS = 200
@@ -50,8 +50,8 @@ class Tally:
     missed_steps: int = 0
     empty_frames: int = 0
     empty_steps: int = 0
-    latency: LogHistogram = field(default_factory=LogHistogram)
-    step_latency: LogHistogram = field(default_factory=LogHistogram)
+    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    step_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
     stages_s: dict[str, float] = field(default_factory=dict)
     limits_ms: tuple[float, ...] = ()  # for each, how many steps and frames went over
     steps_over: list[int] = field(default_factory=list)
@@ -96,10 +96,10 @@ class Ledger:
         self.window = Tally(deadline_ms)
         self.recent: deque[tuple[float, FrameKind]] = deque(maxlen=RECENT_STEPS)
         self.trend: deque[float] = deque(maxlen=TREND_STEPS)  # worst latency of each step, ms, oldest first
-        self.lateness = LogHistogram()  # of the generator, ms
+        self.lateness = LatencyHistogram()  # of the generator, ms
         self.worst_streak = 0
         self.last_output_s: float | None = None
-        self.still_s = 0.0  # in which this process did not run at all (measure/pulse.py)
+        self.still_s = 0.0  # in which this process did not run at all (measure/stall.py)
         self._streaks: dict[int, int] = {}
 
     def add(self, records: Sequence[FrameRecord], stages_s: Mapping[str, float], late_s: float) -> None:

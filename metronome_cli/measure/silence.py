@@ -10,12 +10,12 @@ from __future__ import annotations
 from metronome_cli.measure.ledger import Ledger
 
 
-def patience_s(period_s: float) -> float:
+def silence_timeout_s(period_s: float) -> float:
     """How long nothing but empty frames may come before it is a silence: 2 s, and 10 periods at the least."""
     return max(2.0, 10 * period_s)
 
 
-class SilenceWatch:
+class SilenceDetector:
     """Looks at a ledger now and then."""
 
     def __init__(self, ledger: Ledger, patience_s: float) -> None:

@@ -15,21 +15,38 @@ from typing import Any, Literal
 import torch
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.engine.types import Audio
-from metronome_cli.engine.weights import DecoderWeights
-from metronome_cli.errors import UsageError
-from metronome_cli.models.base import Stack, StageTimer
-from metronome_cli.models.decoder import Form, load_decoder, source_of, working_dtype
-from metronome_cli.models.model_files import Found, find, read_config, read_decoder, shape_of
-from metronome_cli.models.options import Options
-from metronome_cli.models.registry import Loaded
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.types import Audio
+from metronome_cli.engine.decoder_weights import DecoderWeights
+from metronome_cli.engine.interface import CachedDecoder, StageTimer
+from metronome_cli.models.adapter_options import AdapterOptions
+from metronome_cli.models.audio.audio_tokens import audio_to_tokens
+from metronome_cli.models.decoding import (
+    FixedLengthReply,
+    PendingTokens,
+    Spoken,
+    Vocabulary,
+    decode_replies,
+    prefill,
+)
+from metronome_cli.models.registry import LoadedModel
 from metronome_cli.models.sampling import Sampler
-from metronome_cli.models.sound_tokens import sound_tokens
-from metronome_cli.models.talk import Counted, Spoken, Unfed, Vocabulary, prefill, talk
+from metronome_cli.models.weights.load_decoder import BlockVariant, load_decoder, weight_source, working_dtype
+from metronome_cli.models.weights.model_files import (
+    ModelFiles,
+    find_model,
+    read_config,
+    read_decoder,
+    shape_of,
+)
 
 _OPTIONS: Mapping[str, float | str] = {"temperature": 0.0, "family": "llama"}
 _POOL = "2GiB"  # where the caller says nothing
-_FORMS = {"llama": Form(), "qwen2": Form(qkv_bias=True), "qwen3": Form(head_norms=True)}
+_FORMS = {
+    "llama": BlockVariant(),
+    "qwen2": BlockVariant(qkv_bias=True),
+    "qwen3": BlockVariant(head_norms=True),
+}
 
 
 class PlainDecoder:
@@ -42,7 +59,7 @@ class PlainDecoder:
         self._into = into
         self._sampler = sampler
         self._source = source
-        self._unfed = Unfed()
+        self._unfed = PendingTokens()
         self._open: set[int] = set()
 
     @classmethod
@@ -75,7 +92,7 @@ class PlainDecoder:
     @torch.inference_mode()
     def frame(
         self,
-        stack: Stack,
+        stack: CachedDecoder,
         slots: Sequence[int],
         audio: Sequence[Audio],
         tokens_out: Sequence[int],
@@ -83,14 +100,14 @@ class PlainDecoder:
     ) -> Sequence[Spoken]:
         """One frame of each slot; audio[i]: [samples of a frame]."""
         with timer("encode"):
-            heard = [sound_tokens(samples, self._into, len(self._words.embedding)) for samples in audio]
+            heard = [audio_to_tokens(samples, self._into, len(self._words.embedding)) for samples in audio]
         with timer("prefill"):
             unfed = self._unfed.take(slots, self._words)
             rows = [torch.cat((row, self._words.embed(ids))) for row, ids in zip(unfed, heard, strict=True)]
             hidden = prefill(stack, slots, rows)
-        speakers = [Counted(wanted) for wanted in tokens_out]
+        speakers = [FixedLengthReply(wanted) for wanted in tokens_out]
         with timer("decode"):
-            talk(stack, slots, hidden, speakers, words=self._words, pick=self._sampler.pick)
+            decode_replies(stack, slots, hidden, speakers, words=self._words, pick=self._sampler.pick)
         self._unfed.keep(slots, speakers)
         return [Spoken(speaker.tokens) for speaker in speakers]
 
@@ -110,7 +127,7 @@ def profile_for(model: str) -> Profile:
 
     model: a checkpoint directory, a .gguf file, or an OWNER/NAME in the local cache. Raises UsageError.
     """
-    found = find(model)
+    found = find_model(model)
     config = read_config(found)
     shape = shape_of(config)
     window = getattr(config, "sliding_window", None)
@@ -133,11 +150,11 @@ def profile_for(model: str) -> Profile:
     return Profile.model_validate(data)
 
 
-def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> Loaded:
+def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> LoadedModel:
     """The adapter for the engine: weights once, and fresh sessions on them. See `models.registry`."""
     decoder, words, source = _read(profile, weights, torch.device(device), seed)
     into = _into(profile)
-    return Loaded(
+    return LoadedModel(
         decoder, lambda: PlainDecoder(words, into, _sampler(profile, seed), source), into + 1, source, words
     )
 
@@ -146,16 +163,16 @@ def _read(
     profile: Profile, weights: Path | None, device: torch.device, seed: int
 ) -> tuple[DecoderWeights | Any, Vocabulary, str]:
     if weights is None:
-        form = _FORMS[Options(profile, _OPTIONS).choice("family", *_FORMS)]
+        form = _FORMS[AdapterOptions(profile, _OPTIONS).choice("family", *_FORMS)]
         dtype = working_dtype(profile.shape, device)
-        decoder, words = load_decoder(source_of(None, [], device, dtype, seed), profile.shape, form)
+        decoder, words = load_decoder(weight_source(None, [], device, dtype, seed), profile.shape, form)
         return decoder, words, "random"
-    found = find(str(weights))
+    found = find_model(str(weights))
     _check_shape(profile, found)
     return *read_decoder(found, device), str(weights)
 
 
-def _check_shape(profile: Profile, found: Found) -> None:
+def _check_shape(profile: Profile, found: ModelFiles) -> None:
     """Raises UsageError where the checkpoint's decoder is not of the profile's shape."""
     read, wanted = shape_of(read_config(found)), profile.shape
     for key in ("layers", "heads", "kv_heads", "head_dim", "hidden", "vocab"):
@@ -176,4 +193,4 @@ def _into(profile: Profile) -> int:
 
 
 def _sampler(profile: Profile, seed: int) -> Sampler:
-    return Sampler(Options(profile, _OPTIONS).real("temperature"), seed)
+    return Sampler(AdapterOptions(profile, _OPTIONS).real("temperature"), seed)

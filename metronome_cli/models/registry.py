@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.errors import UsageError
-from metronome_cli.models.base import InteractionModel
-from metronome_cli.models.versions import need_transformers
+from metronome_cli.core.errors import UsageError
+from metronome_cli.engine.interface import InteractionModel
+from metronome_cli.models.weights.versions import need_transformers
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from metronome_cli.engine.weights import DecoderWeights
-    from metronome_cli.models.talk import Vocabulary
+    from metronome_cli.engine.decoder_weights import DecoderWeights
+    from metronome_cli.models.decoding import Vocabulary
 
 ADAPTERS = {
     "decoder": "metronome_cli.models.plain_decoder",
-    "minicpm-o": "metronome_cli.models.minicpm_o",
+    "minicpm-o": "metronome_cli.models.minicpm_o.model",
     "moshi": "metronome_cli.models.moshi",
-    "qwen-omni": "metronome_cli.models.qwen_omni",
+    "qwen-omni": "metronome_cli.models.qwen_omni.model",
     "speech-lm": "metronome_cli.models.speech_lm",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A model in memory. `chunk`: cache positions that one forward brings at most, for a ring's room.
 
     `weights` is "random" or says where they came from. `words`: the table and head of the text that it speaks,
@@ -48,7 +48,7 @@ class Loaded:
     words: Vocabulary | None = None
 
 
-def load_adapter(profile: Profile, *, weights: Path | None, device: str, seed: int) -> Loaded:
+def load_adapter(profile: Profile, *, weights: Path | None, device: str, seed: int) -> LoadedModel:
     """The profile's model, with random weights where `weights` is None. Raises UsageError without an adapter."""
     if profile.adapter is None:
         raise UsageError(
@@ -63,5 +63,5 @@ def load_adapter(profile: Profile, *, weights: Path | None, device: str, seed: i
         )
     need_transformers()
     module = import_module(ADAPTERS[profile.adapter])
-    loaded: Loaded = module.load(profile, weights=weights, device=device, seed=seed)
+    loaded: LoadedModel = module.load(profile, weights=weights, device=device, seed=seed)
     return loaded

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from metronome_cli.engine.faults import check_picked
+from metronome_cli.engine.failures import check_sampled
 
 
 class Sampler:
@@ -38,7 +38,7 @@ class Sampler:
     def pick(self, slots: Sequence[int], logits: Tensor) -> Tensor:
         """logits: [batch, vocab], row b of slots[b] -> token ids [batch]. Raises EngineError for a NaN."""
         picked = self._pick(slots, logits)
-        check_picked(logits, picked)
+        check_sampled(logits, picked)
         return picked
 
     def _pick(self, slots: Sequence[int], logits: Tensor) -> Tensor:

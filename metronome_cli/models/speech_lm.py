@@ -21,19 +21,26 @@ import torch
 from torch import Tensor
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.engine.linear import Projection
-from metronome_cli.engine.types import Audio
-from metronome_cli.engine.weights import DecoderWeights
-from metronome_cli.errors import UsageError
-from metronome_cli.models.base import Stack, StageTimer
-from metronome_cli.models.encoder import AudioEncoder, EncoderShape
-from metronome_cli.models.features import HOPS_PER_S
-from metronome_cli.models.options import Options
-from metronome_cli.models.registry import Loaded
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.types import Audio
+from metronome_cli.engine.decoder_weights import DecoderWeights
+from metronome_cli.engine.interface import CachedDecoder, StageTimer
+from metronome_cli.engine.projection import Projection
+from metronome_cli.models.adapter_options import AdapterOptions
+from metronome_cli.models.audio.causal_encoder import CausalEncoder, CausalEncoderShape
+from metronome_cli.models.audio.log_mel import HOPS_PER_S
+from metronome_cli.models.audio.slot_rows import SlotRows
+from metronome_cli.models.decoding import (
+    FixedLengthReply,
+    PendingTokens,
+    Spoken,
+    Vocabulary,
+    decode_replies,
+    prefill,
+)
+from metronome_cli.models.registry import LoadedModel
 from metronome_cli.models.sampling import Sampler
-from metronome_cli.models.slot_rows import SlotRows
-from metronome_cli.models.source import RandomSource
-from metronome_cli.models.talk import Counted, Spoken, Unfed, Vocabulary, prefill, talk
+from metronome_cli.models.weights.source import RandomSource
 
 _OPTIONS: Mapping[str, float] = {"encoder_width": 256, "encoder_blocks": 2, "temperature": 0.0}
 
@@ -45,7 +52,7 @@ class SpeechLm:
     stages: tuple[str, ...] = ("encode", "prefill", "decode")
 
     def __init__(
-        self, encoder: AudioEncoder, into: int, vocab: int, weights: RandomSource, sampler: Sampler
+        self, encoder: CausalEncoder, into: int, vocab: int, weights: RandomSource, sampler: Sampler
     ) -> None:
         hidden = encoder.shape.hidden
         self._encoder = encoder
@@ -57,7 +64,7 @@ class SpeechLm:
             Projection(weights.tensor("tokens.head", vocab, hidden)),
         )
         self._heard = SlotRows(encoder.state_width, weights.device)
-        self._unfed = Unfed()
+        self._unfed = PendingTokens()
 
     @classmethod
     def from_profile(cls, profile: Profile, device: torch.device | str, seed: int) -> SpeechLm:
@@ -65,13 +72,13 @@ class SpeechLm:
         not fit."""
         options, into = _options(profile), _into(profile)
         weights = RandomSource(seed, torch.device(device), torch.float32)
-        shape = EncoderShape(
+        shape = CausalEncoderShape(
             hidden=profile.shape.hidden,
             stride=_features_per_frame(profile) // into,
             width=options.number("encoder_width"),
             blocks=options.number("encoder_blocks"),
         )
-        encoder = AudioEncoder(profile.frame.sample_rate, shape, weights)
+        encoder = CausalEncoder(profile.frame.sample_rate, shape, weights)
         return cls(encoder, into, profile.shape.vocab, weights, Sampler(options.real("temperature"), seed))
 
     def fresh(self) -> SpeechLm:
@@ -79,7 +86,7 @@ class SpeechLm:
         other = copy.copy(self)
         other._heard = SlotRows(self._encoder.state_width, self._weights.device)
         other._sampler = self._sampler.fresh()
-        other._unfed = Unfed()
+        other._unfed = PendingTokens()
         return other
 
     def positions(self, slot: int, tokens_out: int) -> int:
@@ -100,7 +107,7 @@ class SpeechLm:
     @torch.inference_mode()
     def frame(
         self,
-        stack: Stack,
+        stack: CachedDecoder,
         slots: Sequence[int],
         audio: Sequence[Audio],
         tokens_out: Sequence[int],
@@ -113,9 +120,9 @@ class SpeechLm:
             unfed = self._unfed.take(slots, self.words)
             rows = [torch.cat(parts) for parts in zip(unfed, heard, strict=True)]
             hidden = prefill(stack, slots, rows)
-        speakers = [Counted(wanted) for wanted in tokens_out]
+        speakers = [FixedLengthReply(wanted) for wanted in tokens_out]
         with timer("decode"):
-            talk(stack, slots, hidden, speakers, words=self.words, pick=self._sampler.pick)
+            decode_replies(stack, slots, hidden, speakers, words=self.words, pick=self._sampler.pick)
         self._unfed.keep(slots, speakers)
         return [Spoken(speaker.tokens) for speaker in speakers]
 
@@ -156,9 +163,9 @@ def _into(profile: Profile) -> int:
     return int(into)
 
 
-def _options(profile: Profile) -> Options:
+def _options(profile: Profile) -> AdapterOptions:
     """Raises UsageError for unknown ones, and for an encoder of no width or depth."""
-    options = Options(profile, _OPTIONS)
+    options = AdapterOptions(profile, _OPTIONS)
     for key in ("encoder_width", "encoder_blocks"):
         if not 1 <= options.number(key) <= 4096:
             raise UsageError(
@@ -167,7 +174,7 @@ def _options(profile: Profile) -> Options:
     return options
 
 
-def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> Loaded:
+def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> LoadedModel:
     """The built-in model. It has random weights only: raises UsageError for a checkpoint."""
     if weights is not None:
         raise UsageError(
@@ -176,4 +183,4 @@ def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> L
         )
     speech = SpeechLm.from_profile(profile, device, seed)
     decoder = DecoderWeights.random(profile.shape, seed, device=device)
-    return Loaded(decoder, speech.fresh, chunk=round(profile.tokens.into) + 1)
+    return LoadedModel(decoder, speech.fresh, chunk=round(profile.tokens.into) + 1)

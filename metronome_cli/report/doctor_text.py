@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from metronome_cli.report.text import fill
+from metronome_cli.report.plain_text import fill
 
 if TYPE_CHECKING:
-    from metronome_cli.run.doctor import Checkup, Finding
+    from metronome_cli.commands.checkup import Checkup, CheckupFinding
 
 DOCTOR_SCHEMA = "metronome.doctor/1"
 _MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG", "missing": "MISSING"}
@@ -23,7 +23,7 @@ def render_checkup(checkup: Checkup, width: int) -> str:
     return "\n".join([*lines, "", fill(verdict(checkup.findings), width)])
 
 
-def _lines(finding: Finding, label: int, width: int) -> list[str]:
+def _lines(finding: CheckupFinding, label: int, width: int) -> list[str]:
     mark = _MARKS[finding.state].ljust(9)
     indent = " " * (label + 9) if width >= 60 else "  "
     lines = [fill(mark + finding.area.ljust(label) + finding.said, width, indent)]
@@ -32,7 +32,7 @@ def _lines(finding: Finding, label: int, width: int) -> list[str]:
     return lines
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[CheckupFinding]) -> str:
     """What it comes to, in one sentence."""
     missing, wrong, notes = (
         ", ".join(finding.area for finding in findings if finding.state == state)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from metronome_cli.report.facts import notes
-from metronome_cli.report.measured import ObjectiveResult
-from metronome_cli.report.model import Report
-from metronome_cli.report.words import measured
-from metronome_cli.report.write import write_text
+from metronome_cli.core.formatting import format_measured
+from metronome_cli.report.conditions import notes
+from metronome_cli.report.write_report import write_text
+from metronome_cli.results.measured import ObjectiveResult
+from metronome_cli.results.run_report import Report
 
 
 def write_junit(report: Report, path: Path) -> Path:
@@ -65,7 +65,7 @@ def _new_case(suite: ET.Element, report: Report, name: str) -> ET.Element:
 
 
 def _case(suite: ET.Element, report: Report, result: ObjectiveResult) -> None:
-    found, limit = measured(result.measured, result.unit), measured(result.limit, result.unit)
+    found, limit = format_measured(result.measured, result.unit), format_measured(result.limit, result.unit)
     message = f"{result.objective}: measured {found}, limit {limit}"
     _judge(_new_case(suite, report, result.objective), result.verdict, message, result.reason)
 

@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from metronome_cli import __version__
-from metronome_cli.errors import UsageError
-from metronome_cli.report.exposition import CONTENT_TYPE, Totals, exposition, gauges
-from metronome_cli.run.observer import Snapshot
+from metronome_cli.core.errors import UsageError
+from metronome_cli.report.prometheus import CONTENT_TYPE, CounterTotals, exposition, gauges
+from metronome_cli.results.events import Snapshot
 
 PATH = "/metrics"
 _PATIENCE_S = 5.0  # with a scraper that says nothing
@@ -29,7 +29,7 @@ class MetricsServer:
     """
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self._totals = Totals()
+        self._totals = CounterTotals()
         self._last: Snapshot | None = None
         self._lock = threading.Lock()
         self._server = _listen(address, self.page)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.quantities import format_duration, format_size
-from metronome_cli.report.table import Column, Table
-from metronome_cli.report.text import fill, render_table, stdout_width
-from metronome_cli.report.words import NO_DATA, number, percent, plural
+from metronome_cli.core.formatting import NO_DATA, number, percent, plural
+from metronome_cli.core.quantities import format_duration, format_size
+from metronome_cli.report.plain_text import fill, render_table, stdout_width
+from metronome_cli.report.tables.table import Column, Table
 
 if TYPE_CHECKING:
-    from metronome_cli.run.profile_card import ByState, Fit, ProfileCard, StageCard
+    from metronome_cli.commands.describe_profile import MemoryFit, ProfileCard, RatesByState, StageCard
 
 _FIELD = (Column("", text=True), Column("", text=True))
 _STATES = (Column("listening"), Column("speaking"), Column("mean", 5))
@@ -121,7 +121,7 @@ def _shape(profile: Profile) -> list[list[str]]:
     return rows
 
 
-def _states(figure: ByState, show: object) -> list[str]:
+def _states(figure: RatesByState, show: object) -> list[str]:
     assert callable(show)
     return [show(value) for value in (figure.listening, figure.speaking, figure.mean)]
 
@@ -189,7 +189,7 @@ def _session(profile: Profile, card: ProfileCard) -> list[list[str]]:
     ]
 
 
-def _fit(fit: Fit) -> Iterator[list[str]]:
+def _fit(fit: MemoryFit) -> Iterator[list[str]]:
     pool = "the profile's pool" if fit.memory_bytes is None else format_size(fit.memory_bytes)
     many = "any number" if fit.sessions is None else f"{fit.sessions:,}"
     length, sure = format_duration(fit.session_length_s), percent(fit.confidence)

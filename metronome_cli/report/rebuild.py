@@ -14,12 +14,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from metronome_cli.errors import UsageError
-from metronome_cli.report.events import EVENTS_FILE, EVENTS_SCHEMA
-from metronome_cli.report.model import Report
-from metronome_cli.report.read import REPORT_FILE, load_report, read_bounded
-from metronome_cli.report.story import Story
-from metronome_cli.report.strict_json import BadJson, loads
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.strict_json import BadJson, loads
+from metronome_cli.report.event_log import EVENTS_FILE, EVENTS_SCHEMA
+from metronome_cli.report.event_replay import EventReplay
+from metronome_cli.report.read_report import REPORT_FILE, load_report, read_bounded
+from metronome_cli.results.run_report import Report
 
 
 def load_run(path: Path, *, from_events: bool = False) -> Report:
@@ -48,7 +48,7 @@ def load_run(path: Path, *, from_events: bool = False) -> Report:
 
 def rebuild(file: Path) -> Report:
     """The report that the events of a file add up to. Raises UsageError naming file and line."""
-    story = Story()
+    story = EventReplay()
     for number, event in enumerate(read_events(file), start=2):
         try:
             story.take(event)

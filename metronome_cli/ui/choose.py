@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TextIO
 
-from metronome_cli.errors import UsageError
-from metronome_cli.run.observer import Observer, Observers
+from metronome_cli.core.errors import UsageError
+from metronome_cli.results.events import Observer, ObserverGroup
 
 MODES = ("auto", "live", "plain", "none")
 
@@ -24,7 +24,7 @@ def make_observer(mode: str = "auto", stream: TextIO | None = None, *, title: st
     if mode not in MODES:
         raise UsageError(f"--ui {mode!r} is not a view", hint=f"one of: {', '.join(MODES)}")
     if mode == "none":
-        return Observers()
+        return ObserverGroup()
     if mode != "plain" and can_redraw(stream):
         from metronome_cli.ui.live import LiveView
 

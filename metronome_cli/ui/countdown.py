@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any, TextIO
 
-from metronome_cli.run.observer import Snapshot
+from metronome_cli.results.events import Snapshot
 from metronome_cli.ui.glyphs import printable
 
 

@@ -13,19 +13,27 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from metronome_cli.report.words import cap, measured, ms, percent, plural, span, time_line
-from metronome_cli.run.observer import FrameKind, Snapshot
+from metronome_cli.core.formatting import (
+    format_limit,
+    format_measured,
+    format_ms,
+    format_seconds,
+    percent,
+    plural,
+    time_line,
+)
+from metronome_cli.results.events import BatchKind, Snapshot
 from metronome_cli.ui.glyphs import Glyphs, bar, level, printable
 
 LABEL = 10
 GAP = 2
-KIND_STYLES: dict[FrameKind, str] = {"ok": "green", "late": "bold red", "empty": "bold magenta"}
-KIND_MARKS: dict[FrameKind, str] = {"ok": " ", "late": "L", "empty": "E"}
+KIND_STYLES: dict[BatchKind, str] = {"ok": "green", "late": "bold red", "empty": "bold magenta"}
+KIND_MARKS: dict[BatchKind, str] = {"ok": " ", "late": "L", "empty": "E"}
 STAGE_STYLES = ("cyan", "blue", "green", "yellow", "magenta", "white")
 
 
 @dataclass(slots=True)
-class View:
+class DashboardState:
     """What the live view knows beside the last snapshot."""
 
     title: str = "metronome"
@@ -36,16 +44,16 @@ class View:
     points: list[tuple[int, str]] = field(default_factory=list)  # judged so far: sessions, verdict
 
 
-def dashboard(view: View, width: int, glyphs: Glyphs, height: int | None = None) -> Text:
+def dashboard(view: DashboardState, width: int, glyphs: Glyphs, height: int | None = None) -> Text:
     """The whole view as one text of lines at most `width` cells wide.
 
     With a `height` in lines, rows that matter less are left out until the rest fits.
     """
-    page = Page(max(20, width), glyphs)
+    page = DashboardLayout(max(20, width), glyphs)
     snap = view.snapshot
     page.row(9, "", _headline(view), style="bold")
     if snap is None:
-        page.row(8, "elapsed", [Text(span(view.elapsed_s))])
+        page.row(8, "elapsed", [Text(format_seconds(view.elapsed_s))])
         return page.text(height)
     if conditions := _conditions(snap):
         page.row(5, "", conditions, style="yellow")
@@ -62,7 +70,7 @@ def dashboard(view: View, width: int, glyphs: Glyphs, height: int | None = None)
     return page.text(height)
 
 
-class Page:
+class DashboardLayout:
     """Rows that grow downwards, each with how much it matters (9 most)."""
 
     def __init__(self, width: int, glyphs: Glyphs) -> None:
@@ -118,7 +126,7 @@ def _styled(text: Text, style: str) -> Text:
     return text
 
 
-def _headline(view: View) -> list[Text]:
+def _headline(view: DashboardState) -> list[Text]:
     phase = printable(view.phase)
     detail = printable(view.detail)
     words = [f"{phase}: {detail}" if detail else phase]
@@ -132,23 +140,23 @@ def _conditions(snap: Snapshot) -> list[Text]:
     cells = [Text("random weights")] if snap.random_weights else []
     if not snap.has_sessions:
         return cells
-    return [*cells, Text(f"{snap.clock} clock, at {span(snap.run_s)}")]
+    return [*cells, Text(f"{snap.clock} clock, at {format_seconds(snap.run_s)}")]
 
 
-def _progress(page: Page, snap: Snapshot, elapsed_s: float) -> None:
+def _progress(page: DashboardLayout, snap: Snapshot, elapsed_s: float) -> None:
     cells = []
     if snap.progress is not None:
         cells.append(Text(bar(snap.progress, min(30, page.room - 6), page.glyphs), style="cyan"))
     if snap.progress is not None and snap.budget_s is None:
         cells.append(Text(percent(snap.progress)))
-        cells.append(Text(f"{span(elapsed_s)} elapsed"))
-        cells += [Text(f"about {span(snap.eta_s)} left")] if snap.eta_s is not None else []
+        cells.append(Text(f"{format_seconds(elapsed_s)} elapsed"))
+        cells += [Text(f"about {format_seconds(snap.eta_s)} left")] if snap.eta_s is not None else []
     else:
         cells.append(Text(time_line(None, None, max(elapsed_s, snap.elapsed_s), snap.budget_s)))
     page.row(7, "progress", cells)
 
 
-def _sessions(page: Page, snap: Snapshot) -> None:
+def _sessions(page: DashboardLayout, snap: Snapshot) -> None:
     offered = [
         Text(f"{snap.offered:,} offered"),
         Text(f"{snap.admitted:,} admitted"),
@@ -160,19 +168,19 @@ def _sessions(page: Page, snap: Snapshot) -> None:
         moving = [Text(f"{snap.running:,} running"), waiting]
     cells = offered if snap.told_by_server else [*moving, *offered]
     if snap.cap is not None:
-        cells.append(Text(f"cap {cap(snap.cap)}", style="cyan"))
+        cells.append(Text(f"cap {format_limit(snap.cap)}", style="cyan"))
     page.row(6, "sessions", cells)
     if snap.told_by_server and moving:
         page.row(5, "server", moving)
 
 
-def _latency(page: Page, snap: Snapshot) -> None:
+def _latency(page: DashboardLayout, snap: Snapshot) -> None:
     late = snap.p99_ms is not None and snap.p99_ms > snap.deadline_ms
     cells = [
-        Text(f"p50 {ms(snap.p50_ms)}"),
-        Text(f"p99 {ms(snap.p99_ms)}", style="bold red" if late else "bold"),
-        Text(f"max {ms(snap.max_ms)}"),
-        Text(f"ms of {measured(snap.deadline_ms, 'ms')}"),
+        Text(f"p50 {format_ms(snap.p50_ms)}"),
+        Text(f"p99 {format_ms(snap.p99_ms)}", style="bold red" if late else "bold"),
+        Text(f"max {format_ms(snap.max_ms)}"),
+        Text(f"ms of {format_measured(snap.deadline_ms, 'ms')}"),
     ]
     page.row(8, "latency", cells)
     if snap.recent:
@@ -182,7 +190,7 @@ def _latency(page: Page, snap: Snapshot) -> None:
             page.row(1, "", [Text(" " * LABEL).append_text(_marks(recent))])
 
 
-def _strip(recent: Sequence[tuple[float, FrameKind]], deadline_ms: float, glyphs: Glyphs) -> Text:
+def _strip(recent: Sequence[tuple[float, BatchKind]], deadline_ms: float, glyphs: Glyphs) -> Text:
     """One character a step, its height the latency against the deadline, its colour the kind."""
     text = Text()
     for latency_ms, kind in recent:
@@ -190,14 +198,14 @@ def _strip(recent: Sequence[tuple[float, FrameKind]], deadline_ms: float, glyphs
     return text
 
 
-def _marks(recent: Sequence[tuple[float, FrameKind]]) -> Text:
+def _marks(recent: Sequence[tuple[float, BatchKind]]) -> Text:
     text = Text()
     for _, kind in recent:
         text.append(KIND_MARKS[kind], KIND_STYLES[kind])
     return text
 
 
-def _frames(page: Page, snap: Snapshot) -> None:
+def _frames(page: DashboardLayout, snap: Snapshot) -> None:
     empty = Text(f"{snap.empty_frames:,} empty", style=KIND_STYLES["empty"] if snap.empty_frames else "")
     cells = [
         Text(plural(snap.frames, "frame")),
@@ -208,7 +216,7 @@ def _frames(page: Page, snap: Snapshot) -> None:
     page.row(5, "answered", cells)
 
 
-def _pool(page: Page, snap: Snapshot) -> None:
+def _pool(page: DashboardLayout, snap: Snapshot) -> None:
     if snap.occupancy is None:
         return
     style = "bold red" if snap.occupancy >= 0.995 else "yellow" if snap.occupancy > 0.8 else "green"
@@ -216,7 +224,7 @@ def _pool(page: Page, snap: Snapshot) -> None:
     page.row(6, "KV pool", [meter, Text(percent(snap.occupancy))])
 
 
-def _stages(page: Page, snap: Snapshot) -> None:
+def _stages(page: DashboardLayout, snap: Snapshot) -> None:
     total = sum(snap.stages_ms.values())
     if total <= 0:
         return
@@ -229,11 +237,11 @@ def _stages(page: Page, snap: Snapshot) -> None:
         upto = round(seen / total * width)
         strip.append(shade * (upto - drawn), style)
         drawn = upto
-        cells.append(Text.assemble((shade, style), f" {printable(name)} {ms(value)}"))
+        cells.append(Text.assemble((shade, style), f" {printable(name)} {format_ms(value)}"))
     page.row(2, "step", [strip, *cells, Text("ms")])
 
 
-def _points(page: Page, points: Sequence[tuple[int, str]]) -> None:
+def _points(page: DashboardLayout, points: Sequence[tuple[int, str]]) -> None:
     if not points:
         return
     styles = {"pass": "green", "fail": "red", "inconclusive": "yellow"}

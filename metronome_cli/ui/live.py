@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from metronome_cli.report.words import collapse_line
-from metronome_cli.run.observer import Snapshot
-from metronome_cli.ui.dashboard import View, dashboard
+from metronome_cli.core.formatting import collapse_line
+from metronome_cli.results.events import Snapshot
+from metronome_cli.ui.dashboard import DashboardState, dashboard
 from metronome_cli.ui.glyphs import glyphs_for, printable
 
 LEAST_INTERVAL_S = 0.25
@@ -47,7 +47,7 @@ class LiveView:
         self._stream = stream
         self._glyphs = glyphs_for(stream)
         self._console = QuietConsole(file=stream, force_terminal=True, highlight=False, width=width)
-        self._view = View(title=title)
+        self._view = DashboardState(title=title)
         self._now = now
         self._began_s = now()
         self._drawn_s = -LEAST_INTERVAL_S

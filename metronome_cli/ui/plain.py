@@ -11,8 +11,17 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from metronome_cli.report.words import cap, collapse_line, measured, ms, percent, plural, span, time_line
-from metronome_cli.run.observer import Snapshot
+from metronome_cli.core.formatting import (
+    collapse_line,
+    format_limit,
+    format_measured,
+    format_ms,
+    format_seconds,
+    percent,
+    plural,
+    time_line,
+)
+from metronome_cli.results.events import Snapshot
 from metronome_cli.ui.glyphs import printable
 
 LEAST_INTERVAL_S = 1.0
@@ -80,7 +89,7 @@ class PlainLines:
         """What is awaited, where the last line is long ago."""
         now = self._now()
         if self._awaited and now - self._line_s >= QUIET_S:
-            self._line(f"{self._awaited} ({span(now - self._told_s)} without news)")
+            self._line(f"{self._awaited} ({format_seconds(now - self._told_s)} without news)")
 
     def _tick(self) -> None:
         while not self._closed.wait(TICK_S):
@@ -120,7 +129,7 @@ def snap_name(snap: Snapshot) -> str:
 def conditions_line(snap: Snapshot) -> str:
     """What holds for every window of the run."""
     weights = "random weights, " if snap.random_weights else ""
-    return f"{weights}{snap.clock} clock, deadline {measured(snap.deadline_ms, 'ms')}"
+    return f"{weights}{snap.clock} clock, deadline {format_measured(snap.deadline_ms, 'ms')}"
 
 
 def progress_line(snap: Snapshot) -> str:
@@ -130,22 +139,22 @@ def progress_line(snap: Snapshot) -> str:
 
 def window_line(snap: Snapshot) -> str:
     """One window in one line."""
-    limit = measured(snap.deadline_ms, "ms")
-    parts = [f"{snap.phase}: {snap.admitted:,} seated", *who_moves(snap)]
+    limit = format_measured(snap.deadline_ms, "ms")
+    parts = [f"{snap.phase}: {snap.admitted:,} seated", *running_waiting(snap)]
     parts += [f"{snap.shed:,} shed"] if snap.shed else []
     parts += [
-        f"p50 {ms(snap.p50_ms)} p99 {ms(snap.p99_ms)} max {ms(snap.max_ms)} ms of {limit}",
+        f"p50 {format_ms(snap.p50_ms)} p99 {format_ms(snap.p99_ms)} max {format_ms(snap.max_ms)} ms of {limit}",
         f"{plural(snap.misses, 'miss')} {snap.empty_frames:,} empty in {plural(snap.frames, 'frame')}",
     ]
     if snap.occupancy is not None:
         parts.append(f"pool {percent(snap.occupancy)}")
     if snap.cap is not None:
-        parts.append(f"cap {cap(snap.cap)}")
+        parts.append(f"cap {format_limit(snap.cap)}")
     parts += [snap.done] if snap.done else []
     return " | ".join([*parts, _progress(snap)])
 
 
-def who_moves(snap: Snapshot) -> list[str]:
+def running_waiting(snap: Snapshot) -> list[str]:
     """Who runs and who waits; of a server that is its own word, of everybody on it and of its last scrape."""
     if snap.occupancy is None:
         return []

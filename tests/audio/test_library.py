@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metronome_cli.audio import decode, library
 from metronome_cli.audio.library import load_library, sample_paths
-from metronome_cli.audio.mute import decoder_muted
+from metronome_cli.audio.quiet import decoder_muted
 from metronome_cli.audio.resample import resample
 from tests.audio.sounds import RATE, cut, pcm16, voice, wav_bytes, write
 

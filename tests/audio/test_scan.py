@@ -9,8 +9,8 @@ import pytest
 
 from metronome_cli.audio import scan as scanning
 from metronome_cli.audio.library import load_library
-from metronome_cli.audio.scan import Found, printable, scan
-from metronome_cli.errors import NoAudioError, UsageError
+from metronome_cli.audio.scan import FoundFile, printable, scan
+from metronome_cli.core.errors import NoAudioError, UsageError
 from tests.audio.sounds import RATE, voice, write
 
 
@@ -88,7 +88,7 @@ def test_a_pipe_put_in_a_files_place_is_refused_when_opened(
 ) -> None:
     pipe = tmp_path / "late.wav"
     os.mkfifo(pipe)
-    monkeypatch.setattr("metronome_cli.audio.library.scan", lambda paths: [Found(pipe, pipe.name)])
+    monkeypatch.setattr("metronome_cli.audio.library.scan", lambda paths: [FoundFile(pipe, pipe.name)])
     with pytest.raises(NoAudioError, match="a pipe, not a file"):
         load_library([pipe], RATE)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metronome_cli.audio.library import AudioLibrary, Clip
-from metronome_cli.audio.streams import SEAM_S, SharedStreams, SpeechStreams, join
+from metronome_cli.audio.streams import SEAM_S, AlignedLoopedSpeech, LoopedSpeech, join
 from tests.audio.sounds import RATE, voice
 
 PERIOD_S = 0.080
@@ -24,7 +24,7 @@ def library(*seconds: float) -> AudioLibrary:
 
 def test_frames_follow_one_another_for_ever() -> None:
     """Any frame equals that stretch of the session's audio played from the start."""
-    streams = SpeechStreams(library(2.0, 0.7), PERIOD_S, seed=1)
+    streams = LoopedSpeech(library(2.0, 0.7), PERIOD_S, seed=1)
     stream = streams.stream(3)
     whole = np.concatenate([stream.frame(k) for k in range(200)])
     loop = round((2.0 + 0.7) * RATE) - 2 * SEAM
@@ -34,14 +34,14 @@ def test_frames_follow_one_another_for_ever() -> None:
 
 
 def test_a_frame_longer_than_all_speech_repeats_it() -> None:
-    stream = SpeechStreams(library(0.5), 2.0, seed=0).stream(0)
+    stream = LoopedSpeech(library(0.5), 2.0, seed=0).stream(0)
     assert stream.frame(0).shape == (2 * RATE,)
     period = round(0.5 * RATE) - SEAM
     assert np.array_equal(stream.frame(0)[period : 2 * period], stream.frame(0)[:period])
 
 
 def test_a_frame_is_the_callers_own() -> None:
-    stream = SpeechStreams(library(2.0), PERIOD_S, seed=0).stream(0)
+    stream = LoopedSpeech(library(2.0), PERIOD_S, seed=0).stream(0)
     stream.frame(0)[:] = 9.0
     assert np.abs(stream.frame(0)).max() <= 1.0
 
@@ -49,13 +49,13 @@ def test_a_frame_is_the_callers_own() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(100, 900), min_size=1, max_size=5), st.integers(0, 99))
 def test_no_two_sessions_hear_the_same(lengths_ms: list[int], seed: int) -> None:
-    streams = SpeechStreams(library(*(ms / 1000 for ms in lengths_ms)), PERIOD_S, seed)
+    streams = LoopedSpeech(library(*(ms / 1000 for ms in lengths_ms)), PERIOD_S, seed)
     frames = {streams.stream(i).frame(0).tobytes() for i in range(64)}
     assert len(frames) == 64
 
 
 def test_the_same_seed_gives_the_same_streams() -> None:
-    one, two, other = (SpeechStreams(library(2.0, 1.0, 1.5), PERIOD_S, seed) for seed in (5, 5, 6))
+    one, two, other = (LoopedSpeech(library(2.0, 1.0, 1.5), PERIOD_S, seed) for seed in (5, 5, 6))
     assert np.array_equal(one.stream(7).frame(4), two.stream(7).frame(4))
     assert not np.array_equal(one.stream(7).frame(4), other.stream(7).frame(4))
 
@@ -76,7 +76,7 @@ def test_seams_do_not_click() -> None:
 @given(st.integers(2, 300))
 def test_phases_fill_the_period_evenly(count: int) -> None:
     """No gap between neighbours exceeds 2.7 times the mean (three-distance theorem, golden ratio)."""
-    streams = SpeechStreams(library(0.5), PERIOD_S, seed=0)
+    streams = LoopedSpeech(library(0.5), PERIOD_S, seed=0)
     phases = np.sort([streams.phase_s(i) for i in range(count)])
     assert phases[0] >= 0.0
     assert phases[-1] < PERIOD_S
@@ -86,7 +86,7 @@ def test_phases_fill_the_period_evenly(count: int) -> None:
 
 
 def test_one_more_session_moves_no_other() -> None:
-    streams = SpeechStreams(library(0.5), PERIOD_S, seed=0)
+    streams = LoopedSpeech(library(0.5), PERIOD_S, seed=0)
     before = [streams.phase_s(i) for i in range(5)]
     streams.stream(100)
     assert [streams.phase_s(i) for i in range(5)] == before
@@ -98,8 +98,8 @@ def test_one_more_session_moves_no_other() -> None:
 def test_at_the_same_place_lies_the_same_audio(lengths_ms: list[int], seed: int, k: int) -> None:
     """Shared streams are whole frames of one loop, and the place says which."""
     library_ = library(*(ms / 1000 for ms in lengths_ms))
-    shared = SpeechStreams(library_, PERIOD_S, seed).shared()
-    if isinstance(shared, SpeechStreams):
+    shared = LoopedSpeech(library_, PERIOD_S, seed).shared()
+    if isinstance(shared, LoopedSpeech):
         assert sum(lengths_ms) / 1000 < 256 * PERIOD_S + 2.0
         return
     seen: dict[int, bytes] = {}
@@ -112,9 +112,9 @@ def test_at_the_same_place_lies_the_same_audio(lengths_ms: list[int], seed: int,
 
 
 def test_shared_streams_lose_less_than_a_frame_and_start_apart() -> None:
-    streams = SpeechStreams(library(30.0, 11.013), PERIOD_S, seed=3)
+    streams = LoopedSpeech(library(30.0, 11.013), PERIOD_S, seed=3)
     shared = streams.shared()
-    assert isinstance(shared, SharedStreams)
+    assert isinstance(shared, AlignedLoopedSpeech)
     assert len({shared.stream(i).place(0) for i in range(100)}) == 100
     assert [shared.phase_s(i) for i in range(9)] == [streams.phase_s(i) for i in range(9)]
     stream = shared.stream(0)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from metronome_cli.cli.command_table import COMMANDS
 from metronome_cli.cli.completion import complete_words, completer
-from metronome_cli.cli.registry import COMMANDS
-from metronome_cli.config.loading import profile_names
-from metronome_cli.config.setting_table import SETTINGS
+from metronome_cli.config.profile_files import profile_names
+from metronome_cli.config.settings_table import SETTINGS
 
 SCRIPT = """import sys
-from metronome_cli.cli import main
+from metronome_cli.cli.main import main
 try:
     main()
 finally:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from metronome_cli.cli import run
-from metronome_cli.errors import ExitCode
+from metronome_cli.cli.main import run
+from metronome_cli.core.errors import ExitCode
 
 CAPACITY = ["capacity", "--profile", "smoke", "--dry-run"]
 FLEET = ["predict", "--fleet", "--sessions-per-gpu", "1"]

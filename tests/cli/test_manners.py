@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from metronome_cli.cli import run
-from metronome_cli.report.model import Report
-from metronome_cli.report.write import report_json
+from metronome_cli.cli.main import run
+from metronome_cli.report.write_report import report_json
+from metronome_cli.results.run_report import Report
 from tests.report.builders import capacity_report
 
 PLAIN = {"PYTHONIOENCODING": "ascii", "TERM": "dumb", "NO_COLOR": "1", "LC_ALL": "C", "OMP_NUM_THREADS": "1"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from metronome_cli.cli import run
-from metronome_cli.run.predict_options import BELONG, READERS, read_options
+from metronome_cli.cli.main import run
+from metronome_cli.commands.predict.predict_flags import BELONG, READERS, read_options
 from tests.forecast.test_memory import QWEN3
 
 BASE = ["predict", "--profile", "default"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from metronome_cli.cli import run
+from metronome_cli.cli.main import run
 
 
 def refused(capsys: Any, *arguments: str) -> str:
@@ -32,7 +32,7 @@ def test_a_short_name_that_is_not_installed_names_its_extra(
     capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        __import__("metronome_cli.quality.shipped_model", fromlist=["PACKAGES"]).PACKAGES,
+        __import__("metronome_cli.probe.quality.bundled_model", fromlist=["PACKAGES"]).PACKAGES,
         "smollm2",
         "no-such-package-at-all",
     )

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from metronome_cli.cli import run
-from metronome_cli.config.data import data_dir
-from metronome_cli.config.loading import profile_names
+from metronome_cli.cli.main import run
 from metronome_cli.config.profile import Profile
+from metronome_cli.config.profile_files import profile_names
+from metronome_cli.core.package_data import data_dir
 
 
 @pytest.fixture(autouse=True)

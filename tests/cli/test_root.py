@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from metronome_cli import __version__
-from metronome_cli.cli import app, console, registry, run
-from metronome_cli.cli.registry import COMMANDS, load_command
-from metronome_cli.errors import EngineError, UsageError
+from metronome_cli.cli import command_table, console, root
+from metronome_cli.cli.command_table import COMMANDS, load_command
+from metronome_cli.cli.main import run
+from metronome_cli.core.errors import EngineError, UsageError
 
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("METRONOME_")}
 
@@ -47,7 +48,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
 
             return Command()
 
-        monkeypatch.setattr(app, "command", command)
+        monkeypatch.setattr(root, "command", command)
 
     return make
 
@@ -57,7 +58,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
 )
 def test_torch_is_not_imported(arguments: list[str]) -> None:
     script = (
-        "import sys\nfrom metronome_cli.cli import run\n"
+        "import sys\nfrom metronome_cli.cli.main import run\n"
         f"code = run({arguments!r})\n"
         "heavy = [name for name in ('torch', 'transformers', 'scipy.signal') if name in sys.modules]\n"
         "sys.exit(f'{heavy} imported' if heavy else code)"
@@ -71,7 +72,7 @@ def test_torch_is_not_imported(arguments: list[str]) -> None:
 def test_help_lists_every_command_and_imports_none_of_them(
     monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(registry, "import_module", lambda name: pytest.fail(f"{name} imported"))
+    monkeypatch.setattr(command_table, "import_module", lambda name: pytest.fail(f"{name} imported"))
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in COMMANDS)
@@ -207,7 +208,7 @@ def test_the_module_is_the_program() -> None:
 def test_it_works_from_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o555)
-    package = Path(app.__file__).resolve().parents[2]
+    package = Path(root.__file__).resolve().parents[2]
     done = subprocess.run(
         [sys.executable, "-m", "metronome_cli", "profiles", "list"],
         cwd=locked, env=ENVIRONMENT | {"PYTHONPATH": str(package)}, capture_output=True, check=False, timeout=60,

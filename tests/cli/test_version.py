@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from metronome_cli.build import build
-from metronome_cli.cli.app import version_line
+from metronome_cli.cli.root import version_line
+from metronome_cli.core.version import build
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -66,7 +66,7 @@ def test_what_pip_wrote_down(
 
 
 def test_the_line_names_a_build_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metronome_cli.cli.app.build", lambda: None)
+    monkeypatch.setattr("metronome_cli.cli.root.build", lambda: None)
     assert "build" not in version_line()
-    monkeypatch.setattr("metronome_cli.cli.app.build", lambda: "0123456789")
+    monkeypatch.setattr("metronome_cli.cli.root.build", lambda: "0123456789")
     assert version_line().endswith(", build 0123456789)")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from metronome_cli.config.loading import load_profile
 from metronome_cli.config.profile import Profile
+from metronome_cli.config.profile_files import load_profile
 from metronome_cli.config.settings import resolve
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
 
 
 def made_of(model: str) -> Profile:

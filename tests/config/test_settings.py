@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from metronome_cli.config.setting_table import OTHER_VARIABLES, SETTINGS
+from metronome_cli.backends.websocket.endpoint import SessionTimeouts
+from metronome_cli.capacity.budget import AUTO_BUDGET_S, AUTO_PERIOD_S
+from metronome_cli.capacity.plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED
+from metronome_cli.commands.plan_capacity import IDLE_PERIODS
 from metronome_cli.config.settings import resolve
-from metronome_cli.errors import UsageError
-from metronome_cli.run.budget import AUTO_BUDGET_S, AUTO_PERIOD_S
-from metronome_cli.run.capacity_plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED
-from metronome_cli.run.plans import IDLE_PERIODS
-from metronome_cli.targets.endpoint import Limits
+from metronome_cli.config.settings_table import OTHER_VARIABLES, SETTINGS
+from metronome_cli.core.errors import UsageError
 
 
 @pytest.fixture
@@ -124,5 +124,5 @@ def test_what_holds_where_nothing_is_given_is_what_the_program_takes() -> None:
     assert f"over {AUTO_PERIOD_S * 1e3:g} ms" in shown["budget"]
     assert shown["offered"] == str(DEFAULT_OFFERED)
     assert shown["arrival_rate"] == f"{DEFAULT_ARRIVALS_PER_S:g}/s"
-    assert shown["idle_timeout"] == f"{Limits().idle_s:g}s, or {IDLE_PERIODS} periods if longer"
+    assert shown["idle_timeout"] == f"{SessionTimeouts().idle_s:g}s, or {IDLE_PERIODS} periods if longer"
     assert all(row.default is None for row in SETTINGS.values() if row.otherwise)

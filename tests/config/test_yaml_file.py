@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metronome_cli.config.yaml_file import MOST_BYTES, MOST_NODES, parse_yaml, read_yaml
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
 
 
 def lines_of_aliases(levels: int, width: int) -> str:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from metronome_cli.cli.app import command
 from metronome_cli.cli.command_tree import examples
 from metronome_cli.cli.options import SettingOption
-from metronome_cli.config.loading import load_profile
-from metronome_cli.report.gates import Gate
-from metronome_cli.run.predict_options import read_options
+from metronome_cli.cli.root import command
+from metronome_cli.commands.predict.predict_flags import read_options
+from metronome_cli.config.profile_files import load_profile
+from metronome_cli.report.compare.gates import Gate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -11,26 +11,26 @@ from typing import Any
 
 import pytest
 
-from metronome_cli.cli import run
 from metronome_cli.cli.command_tree import CommandText, commands
-from metronome_cli.cli.reference import VALUES, commands_page, exit_codes
-from metronome_cli.config.data import data_dir
-from metronome_cli.errors import MEANINGS, ExitCode
+from metronome_cli.cli.commands_docs import VALUES, commands_page, exit_codes
+from metronome_cli.cli.main import run
+from metronome_cli.commands.predict.from_metrics import ScrapePlan
+from metronome_cli.commands.predict.size_fleet import FleetQuery
+from metronome_cli.core.errors import MEANINGS, ExitCode
+from metronome_cli.core.package_data import data_dir
 from metronome_cli.forecast.memory import DEFAULT_SHARE
-from metronome_cli.forecast.outlook import DEFAULT_CONFIDENCE
-from metronome_cli.quality.sweep import SINKS, WINDOWS
-from metronome_cli.report.events import EventsFile
-from metronome_cli.report.model import Report
-from metronome_cli.report.story import CONDITIONS
-from metronome_cli.report.write import report_json
-from metronome_cli.run.predict_fleet import FleetQuestion
-from metronome_cli.run.predict_scrape import ScrapePlan
-from metronome_cli.run.probe_latency import DEFAULT_BATCHES
-from metronome_cli.run.serve import DEFAULT_SEATS
+from metronome_cli.forecast.pool_forecast import DEFAULT_CONFIDENCE
+from metronome_cli.probe.latency_grid import DEFAULT_BATCHES
+from metronome_cli.probe.quality.sweep import SINKS, WINDOWS
+from metronome_cli.report.event_log import EventsFile
+from metronome_cli.report.event_replay import CONDITIONS
+from metronome_cli.report.write_report import report_json
+from metronome_cli.results.run_report import Report
+from metronome_cli.server.reference_server import DEFAULT_SEATS
+from tests.commands.test_from_trace import timeline
 from tests.docs.examples import ROOT, Example, check, every_example
 from tests.forecast.test_memory import QWEN3
 from tests.report.builders import capacity_report
-from tests.run.test_predict_trace import timeline
 
 EXAMPLES = list(dict.fromkeys(every_example()))
 LEAVES = [each for each in commands() if not each.is_group]
@@ -40,7 +40,7 @@ NEEDS_MORE = ("--scrape", "--target", "--replay")  # a server, or a load that wa
 
 def test_the_page_is_what_the_program_says() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    assert page == commands_page(), "run `python -m metronome_cli.cli.reference`"
+    assert page == commands_page(), "run `python -m metronome_cli.cli.commands_docs`"
 
 
 def test_every_page_that_is_made_is_made_by_one_recipe() -> None:
@@ -81,7 +81,7 @@ def test_help_shows_every_default_and_no_type_of_a_switch(
     ("capacity", "--connect-timeout", "10s"),
     ("predict", "--confidence", f"{DEFAULT_CONFIDENCE:.0%}"),
     ("predict", "--memory-share", f"{DEFAULT_SHARE:.0%}"),
-    ("predict", "--block", f"{FleetQuestion().block:.0%}"),
+    ("predict", "--block", f"{FleetQuery().block:.0%}"),
     ("predict", "--every", f"{ScrapePlan('').every_s:g}s"),
     ("predict", "--fit-window", f"{ScrapePlan('').window_s / 60:g}m"),
     ("probe latency", "--batch", ", ".join(map(str, DEFAULT_BATCHES))),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from metronome_cli.cli.command_tree import commands
-from metronome_cli.config.loading import profile_names
-from metronome_cli.config.setting_table import OTHER_VARIABLES, SETTINGS
+from metronome_cli.config.profile_files import profile_names
+from metronome_cli.config.settings_table import OTHER_VARIABLES, SETTINGS
 from tests.docs.examples import PAGES, ROOT
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -11,20 +11,20 @@ from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniTh
 from transformers.models.qwen3_omni_moe.configuration_qwen3_omni_moe import Qwen3OmniMoeTextConfig
 from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeThinkerTextModel
 
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.stack import PagedStack
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.paged_decoder import PagedDecoder
 
 from .decoders import ARCHITECTURES, COMMON, assert_same, decoder, feed, scaled, stock_hidden, stream
 
-UNBOUNDED = PolicySpec("unbounded")
+UNBOUNDED = CachePolicySpec("unbounded")
 WAYS = ("fast", "general")
 
 
-def _stack(architecture: str, way: str, **options: object) -> tuple[PagedStack, object]:
+def _stack(architecture: str, way: str, **options: object) -> tuple[PagedDecoder, object]:
     model = decoder(architecture)
     arguments = {"blocks": 40, "block_tokens": 4, "policy": UNBOUNDED, "poison": True, **options}
-    return build_stack(model, way=way, **arguments), model  # type: ignore[arg-type]
+    return build_decoder(model, way=way, **arguments), model  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -59,7 +59,7 @@ def test_both_ways_agree_under_every_policy(architecture: str, policy: str) -> N
     embeds = stream(60, 5)
     outputs = []
     for way in WAYS:
-        stack, _ = _stack(architecture, way, policy=PolicySpec.parse(policy), chunk=3)
+        stack, _ = _stack(architecture, way, policy=CachePolicySpec.parse(policy), chunk=3)
         stack.open(0)
         outputs.append([feed(stack, [0], [embeds[at : at + 3]]) for at in range(0, 60, 3)])
     assert_same(torch.cat(outputs[0]), torch.cat(outputs[1]))
@@ -68,7 +68,7 @@ def test_both_ways_agree_under_every_policy(architecture: str, policy: str) -> N
 @pytest.mark.parametrize("way", WAYS)
 def test_a_models_own_sliding_window_is_kept(way: str) -> None:
     model = decoder("mistral", sliding_window=6)
-    stack = build_stack(model, blocks=20, block_tokens=4, policy=UNBOUNDED, way=way)  # type: ignore[arg-type]
+    stack = build_decoder(model, blocks=20, block_tokens=4, policy=UNBOUNDED, way=way)  # type: ignore[arg-type]
     embeds = stream(20, 1)
     stack.open(0)
     hidden = torch.cat([feed(stack, [0], [embeds[at : at + 2]]) for at in range(0, 20, 2)])
@@ -90,7 +90,7 @@ def test_scaled_rotary_tables_are_taken_as_they_are(rope: str) -> None:
     if rope == "linear":
         parameters.pop("original_max_position_embeddings")
     model = decoder("llama", rope_parameters=parameters)
-    stack = build_stack(model, blocks=40, block_tokens=4, policy=UNBOUNDED)
+    stack = build_decoder(model, blocks=40, block_tokens=4, policy=UNBOUNDED)
     assert stack.describe()["path"] == "fast"
     embeds = stream(80, 2)
     stack.open(0)
@@ -100,9 +100,9 @@ def test_scaled_rotary_tables_are_taken_as_they_are(rope: str) -> None:
 
 def test_a_rotary_table_that_depends_on_length_goes_the_general_way() -> None:
     model = decoder("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0})
-    assert build_stack(model, blocks=4, policy=UNBOUNDED).describe()["path"] == "general"
+    assert build_decoder(model, blocks=4, policy=UNBOUNDED).describe()["path"] == "general"
     with pytest.raises(ValueError, match="fast way does not know"):
-        build_stack(model, blocks=4, policy=UNBOUNDED, way="fast")
+        build_decoder(model, blocks=4, policy=UNBOUNDED, way="fast")
 
 
 def test_other_users_of_the_modules_configuration_still_run() -> None:
@@ -110,7 +110,7 @@ def test_other_users_of_the_modules_configuration_still_run() -> None:
     model = decoder("llama")
     embeds = stream(9, 3)
     expected = stock_hidden(model, embeds)
-    build_stack(model, blocks=4, policy=UNBOUNDED, way="general")
+    build_decoder(model, blocks=4, policy=UNBOUNDED, way="general")
     with torch.no_grad():
         hidden = model(inputs_embeds=embeds[None], use_cache=False).last_hidden_state[0]
     assert_same(hidden, expected)
@@ -135,7 +135,7 @@ def test_omni_thinkers_go_the_general_way_and_equal_stock(kind: str) -> None:
     model, embeds = _thinker(kind), stream(20, 1)
     positions = torch.arange(20).expand(3, 1, 20)
     expected = stock_hidden(model, embeds, position_ids=positions)
-    stack = build_stack(model, blocks=30, block_tokens=4, policy=UNBOUNDED)
+    stack = build_decoder(model, blocks=30, block_tokens=4, policy=UNBOUNDED)
     assert stack.describe()["path"] == "general"
     stack.open(0)
     stack.open(1, 7)
@@ -148,7 +148,7 @@ def test_omni_thinkers_go_the_general_way_and_equal_stock(kind: str) -> None:
 def test_half_precision_stays_near_full_precision(way: str) -> None:
     model, embeds = decoder("qwen3"), stream(24, 1)
     expected = stock_hidden(model, embeds)
-    stack = build_stack(model.to(torch.bfloat16), blocks=30, block_tokens=4, policy=UNBOUNDED, way=way)  # type: ignore[arg-type]
+    stack = build_decoder(model.to(torch.bfloat16), blocks=30, block_tokens=4, policy=UNBOUNDED, way=way)  # type: ignore[arg-type]
     stack.open(0)
     hidden = [feed(stack, [0], [embeds[at : at + 2].bfloat16()]) for at in range(0, 24, 2)]
     torch.testing.assert_close(torch.cat(hidden).float(), expected[1::2], rtol=0.05, atol=0.1)

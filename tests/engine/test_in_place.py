@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.engine import plan as plans
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.plan import StepPlan
-from metronome_cli.engine.stack import PagedStack
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.engine import step_plan as plans
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.paged_decoder import PagedDecoder
+from metronome_cli.engine.step_plan import StepPlan
 
 from .decoders import assert_same, decoder, feed, stream
 from .reference import llama_hidden, union
@@ -23,19 +23,19 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[StepPlan]:
     """Every plan that is made, and no session too short to be attended in place."""
     monkeypatch.setattr(plans, "SPAN_BYTES", 1)
     seen: list[StepPlan] = []
-    plan = plans.Planner.plan
+    plan = plans.StepPlanner.plan
 
-    def noted(self: plans.Planner, *args: object, **kwargs: object) -> StepPlan:
+    def noted(self: plans.StepPlanner, *args: object, **kwargs: object) -> StepPlan:
         seen.append(plan(self, *args, **kwargs))  # type: ignore[arg-type]
         return seen[-1]
 
-    monkeypatch.setattr(plans.Planner, "plan", noted)
+    monkeypatch.setattr(plans.StepPlanner, "plan", noted)
     return seen
 
 
-def stack(model: object, policy: str, *, slots: int, blocks: int = 40, chunk: int = 1) -> PagedStack:
-    out = build_stack(
-        model, policy=PolicySpec.parse(policy), blocks=blocks, block_tokens=4, chunk=chunk, poison=True
+def stack(model: object, policy: str, *, slots: int, blocks: int = 40, chunk: int = 1) -> PagedDecoder:
+    out = build_decoder(
+        model, policy=CachePolicySpec.parse(policy), blocks=blocks, block_tokens=4, chunk=chunk, poison=True
     )
     for slot in range(slots):
         out.open(slot)

@@ -9,15 +9,15 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.config.shape import Shape
-from metronome_cli.engine import linear
-from metronome_cli.engine.inputs import InputLog
-from metronome_cli.engine.linear import Projection
-from metronome_cli.engine.residency import EVERYTHING, residency
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.config.model_shape import ModelShape
+from metronome_cli.engine import projection
+from metronome_cli.engine.block_table import BlockTable
+from metronome_cli.engine.cache_policies import EVERYTHING, make_cache_policy
+from metronome_cli.engine.decoder_weights import DecoderWeights
+from metronome_cli.engine.input_log import InputLog
+from metronome_cli.engine.projection import Projection
 from metronome_cli.engine.rotary import Rotary, rotate
-from metronome_cli.engine.table import BlockTable
-from metronome_cli.engine.weights import DecoderWeights
 
 POLICIES = ["unbounded", "window(9, 3)", "window(1, 0)", "window(6, 8)", "ring(7)", "recycle(8)"]
 
@@ -57,7 +57,7 @@ def test_an_empty_table_has_no_rows() -> None:
 )
 def test_a_policy_keeps_what_queries_see_and_no_block_more(policy: str, size: int, steps: list[int]) -> None:
     """After each step: every visible position has a block, and `layout` foretells exactly which are held."""
-    kept = residency(PolicySpec.parse(policy), block_tokens=size, chunk=3)
+    kept = make_cache_policy(CachePolicySpec.parse(policy), block_tokens=size, chunk=3)
     table, fresh = BlockTable(size), iter(range(1, 10_000))
     for new in [0, *steps]:
         gone = kept.release(table)
@@ -79,7 +79,7 @@ def test_a_policy_keeps_what_queries_see_and_no_block_more(policy: str, size: in
 
 @pytest.mark.parametrize(("chunk", "blocks"), [(1, 4), (2, 5), (5, 5), (6, 6)])
 def test_a_ring_reserves_its_window_and_one_chunk(chunk: int, blocks: int) -> None:
-    ring = residency(PolicySpec("ring", 16), block_tokens=4, chunk=chunk)
+    ring = make_cache_policy(CachePolicySpec("ring", 16), block_tokens=4, chunk=chunk)
     assert ring.wanted(BlockTable(4), 0) == blocks
     assert len(ring.layout(0, 4)) == len(ring.layout(1000, 4)) == blocks
     assert ring.max_chunk >= chunk
@@ -108,17 +108,17 @@ def test_rotation_depends_on_distance_alone_at_any_age() -> None:
 def test_a_projection_is_a_linear_layer(
     packed: bool, bias: bool, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "_packs", lambda _: packed)
+    monkeypatch.setattr(projection, "_packs", lambda _: packed)
     generator = torch.Generator().manual_seed(rows)
     weight, x = torch.randn(24, 16, generator=generator), torch.randn(rows, 16, generator=generator)
     other = torch.randn(rows, 24, generator=generator)
     b = torch.randn(24, generator=generator) if bias else None
-    projection, y = Projection(weight, b), F.linear(x, weight, b)
+    linear, y = Projection(weight, b), F.linear(x, weight, b)
     kept = other.clone()
-    torch.testing.assert_close(projection(x), y)
-    torch.testing.assert_close(projection.silu(x), F.silu(y))
-    torch.testing.assert_close(projection.add(x, other), y + other)
-    torch.testing.assert_close(projection.mul(x, other), y * other)
+    torch.testing.assert_close(linear(x), y)
+    torch.testing.assert_close(linear.silu(x), F.silu(y))
+    torch.testing.assert_close(linear.add(x, other), y + other)
+    torch.testing.assert_close(linear.mul(x, other), y * other)
     assert torch.equal(other, kept)
 
 
@@ -132,15 +132,15 @@ def test_a_shape_is_tried_once_and_laid_out_as_was_faster(
         tried.append(matrices[0].shape)
         return packed_s if matrices[0].is_mkldnn else 1.0
 
-    monkeypatch.setattr(linear, "_seconds", seconds)
-    monkeypatch.setattr(linear, "_faster_packed", {})
+    monkeypatch.setattr(projection, "_seconds", seconds)
+    monkeypatch.setattr(projection, "_faster_packed", {})
     made = [Projection(torch.zeros(24, 16)) for _ in range(3)]
     assert [one._packed for one in made] == [packed_s < 1.0] * 3
-    assert len(tried) == 2 * len(linear.TRIAL_ROWS)
+    assert len(tried) == 2 * len(projection.TRIAL_ROWS)
 
 
 def test_random_weights_are_seeded_and_keep_activations_near_one() -> None:
-    shape = Shape(
+    shape = ModelShape(
         layers=12, heads=4, kv_heads=2, head_dim=16, hidden=64, mlp=96, vocab=50, dtype="float32", context=99
     )
     weights = [DecoderWeights.random(shape, seed) for seed in (1, 1, 2)]

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from metronome_cli.config.policy import Exhaustion
-from metronome_cli.engine.types import SlotRefused
+from metronome_cli.config.cache_policy import OnPoolFull
+from metronome_cli.core.types import SessionRefused
 
 from .toy import INTO, engine, frame
 
@@ -25,7 +25,7 @@ class EngineMachine(RuleBasedStateMachine):
         ages=st.lists(st.integers(0, 20), min_size=1, max_size=4),
     )
     def start(
-        self, policy: str, exhaustion: Exhaustion, blocks: int, context: int | None, ages: list[int]
+        self, policy: str, exhaustion: OnPoolFull, blocks: int, context: int | None, ages: list[int]
     ) -> None:
         self.engine = engine(exhaustion, policy=policy, blocks=blocks, slots=4, context=context)
         self.live: list[int] = []
@@ -38,7 +38,7 @@ class EngineMachine(RuleBasedStateMachine):
         before, binding = self.engine.pool(), ""
         try:
             slot = self.engine.open(age)
-        except SlotRefused as refused:
+        except SessionRefused as refused:
             binding = refused.binding
         if binding:
             assert binding == ("slots" if len(self.live) == 4 else "memory")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.stack import PagedStack
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.paged_decoder import PagedDecoder
 from tests.engine.toy import SHAPE, WEIGHTS
 
 
-def stack_of(policy: str, **more: bool) -> PagedStack:
-    stack = build_stack(WEIGHTS, blocks=64, block_tokens=4, policy=PolicySpec.parse(policy), **more)  # type: ignore[arg-type]
+def stack_of(policy: str, **more: bool) -> PagedDecoder:
+    stack = build_decoder(WEIGHTS, blocks=64, block_tokens=4, policy=CachePolicySpec.parse(policy), **more)  # type: ignore[arg-type]
     stack.open(0)
     return stack
 

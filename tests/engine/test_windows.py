@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.config.policy import PolicySpec, SinkPositions
-from metronome_cli.engine.build import Way, build_stack
-from metronome_cli.engine.stack import PagedStack
+from metronome_cli.config.cache_policy import CachePolicySpec, SinkPositions
+from metronome_cli.engine.build_decoder import LayerPath, build_decoder
+from metronome_cli.engine.paged_decoder import PagedDecoder
 
 from .decoders import assert_same, decoder, feed, stock_hidden, stream
 from .reference import llama_hidden, rolling, union
@@ -18,11 +18,11 @@ MODEL = decoder("llama")
 
 
 def _stack(
-    policy: str, sinks: SinkPositions = "absolute", *, way: Way = "fast", **options: int
-) -> PagedStack:
-    return build_stack(
+    policy: str, sinks: SinkPositions = "absolute", *, way: LayerPath = "fast", **options: int
+) -> PagedDecoder:
+    return build_decoder(
         MODEL,
-        policy=PolicySpec.parse(policy),
+        policy=CachePolicySpec.parse(policy),
         sink_positions=sinks,
         way=way,
         poison=True,
@@ -30,7 +30,7 @@ def _stack(
     )
 
 
-def _run(stack: PagedStack, embeds: torch.Tensor, chunks: list[int]) -> tuple[torch.Tensor, list[int]]:
+def _run(stack: PagedDecoder, embeds: torch.Tensor, chunks: list[int]) -> tuple[torch.Tensor, list[int]]:
     """Hidden state after each chunk, and the position it belongs to."""
     stack.open(0)
     ends = torch.tensor(chunks).cumsum(0).tolist()
@@ -66,7 +66,7 @@ def test_a_window_is_the_union_mask(
 @pytest.mark.parametrize(("window", "sinks"), [(8, 3), (11, 4), (5, 6)])
 @pytest.mark.parametrize("chunk", [1, 3])
 def test_rolling_sinks_equal_the_reference_that_recomputes_positions(
-    way: Way, window: int, sinks: int, chunk: int
+    way: LayerPath, window: int, sinks: int, chunk: int
 ) -> None:
     embeds = stream(60, 7)
     hidden, at = _run(
@@ -98,7 +98,7 @@ def test_sinks_keep_their_distance_however_old_the_session_is() -> None:
     assert_same(outputs[0], outputs[1])
 
 
-def _unturn_blocks(stack: PagedStack, age: int) -> None:
+def _unturn_blocks(stack: PagedDecoder, age: int) -> None:
     """Put the same unrotated keys into a slot of any age, turned to its positions (the sinks to 0, 1, ...)."""
     table = stack._tables[0]
     data, size = stack.pool.data, stack.pool.block_tokens
@@ -122,11 +122,11 @@ def test_a_ring_attends_its_window_whatever_the_chunks(
     window: int, block_tokens: int, chunk: int, chunks: list[int]
 ) -> None:
     embeds = stream(sum(chunks), 3)
-    stack = build_stack(
+    stack = build_decoder(
         MODEL,
         blocks=30,
         block_tokens=block_tokens,
-        policy=PolicySpec("ring", window),
+        policy=CachePolicySpec("ring", window),
         chunk=chunk,
         poison=True,
     )

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from metronome_cli.config.policy import Exhaustion, PolicySpec
-from metronome_cli.config.shape import Shape
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import Audio, FrameInput
-from metronome_cli.engine.weights import DecoderWeights
-from metronome_cli.models.base import Stack, StageTimer
+from metronome_cli.config.cache_policy import CachePolicySpec, OnPoolFull
+from metronome_cli.config.model_shape import ModelShape
+from metronome_cli.core.types import Audio, FrameInput
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.decoder_weights import DecoderWeights
+from metronome_cli.engine.frame_engine import FrameEngine
+from metronome_cli.engine.interface import CachedDecoder, StageTimer
 
-SHAPE = Shape(
+SHAPE = ModelShape(
     layers=2, heads=4, kv_heads=2, head_dim=8, hidden=16, mlp=24, vocab=32, dtype="float32", context=10**6
 )
 WEIGHTS = DecoderWeights.random(SHAPE, seed=1)
@@ -51,7 +51,7 @@ class ToyModel:
 
     def frame(
         self,
-        stack: Stack,
+        stack: CachedDecoder,
         slots: Sequence[int],
         audio: Sequence[Audio],
         tokens_out: Sequence[int],
@@ -89,7 +89,7 @@ def frame(slot: int, tokens_out: int = 2, seed: int = 0) -> FrameInput:
 
 
 def engine(
-    exhaustion: Exhaustion = "stall",
+    exhaustion: OnPoolFull = "stall",
     *,
     blocks: int = 20,
     policy: str = "unbounded",
@@ -97,11 +97,11 @@ def engine(
     context: int | None = None,
     model: ToyModel | None = None,
 ) -> FrameEngine:
-    stack = build_stack(
+    stack = build_decoder(
         WEIGHTS,
         blocks=blocks,
         block_tokens=BLOCK_TOKENS,
-        policy=PolicySpec.parse(policy),
+        policy=CachePolicySpec.parse(policy),
         context=context,
         keep_inputs=exhaustion == "preempt",
         chunk=INTO,

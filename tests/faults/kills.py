@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from metronome_cli.report.events import EVENTS_FILE
+from metronome_cli.report.event_log import EVENTS_FILE
 from tests.faults.runs import SMOKE, call, start, wait_for_events
 
 LONGEST_S = 8.0

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from metronome_cli.report.events import EVENTS_FILE
+from metronome_cli.report.event_log import EVENTS_FILE
 
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("METRONOME_")}
 ENVIRONMENT |= {"OMP_NUM_THREADS": "1"}
@@ -14,7 +14,7 @@ SMOKE = ("capacity", "--profile", "smoke", "--ui", "plain")
 
 def start(*arguments, prelude=""):
     """A run of the program; `prelude` is Python that comes before it."""
-    call = "import sys; from metronome_cli.cli import main; main(sys.argv[1:])"
+    call = "import sys; from metronome_cli.cli.main import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", f"{prelude}\n{call}", *map(str, arguments)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT

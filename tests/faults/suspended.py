@@ -8,9 +8,9 @@
 import sys
 import time
 
-from metronome_cli.measure.pulse import Pulse
-from metronome_cli.run.point import PointPlan, PointRun
-from tests.run.builders import Recorder, always, lab_on
+from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.measure.stall import StallDetector
+from tests.capacity.builders import Recorder, always, lab_on
 
 
 class Announcer(Recorder):
@@ -23,7 +23,7 @@ class Announcer(Recorder):
 
 
 def main(where):
-    with Pulse() as pulse:
+    with StallDetector() as pulse:
         lab = lab_on(always(0.0), observer=Announcer(), clock="real", length_s=8.0, pulse=pulse)
         if where == "within":
             inner = lab.make_target

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import metronome_cli
-from metronome_cli.run.capacity import run_capacity
-from metronome_cli.run.capacity_plan import CapacityPlan
-from metronome_cli.targets.fake import FakeTarget
-from tests.run.builders import Recorder, small_profile
+from metronome_cli.backends.simulated_engine import SimulatedEngine
+from metronome_cli.capacity.capacity_run import run_capacity
+from metronome_cli.capacity.plan import CapacityPlan
+from tests.capacity.builders import Recorder, small_profile
 
 SOURCES = sorted(Path(metronome_cli.__file__).parent.rglob("*.py"))
 READS = {
@@ -22,17 +22,17 @@ READS = {
     ("datetime", "today"),
 }
 STAMPS = {  # where the wall clock may be read, and for what
-    "report/events.py": "when a file was opened",
-    "run/capacity.py": "when a run started",
-    "run/predict_report.py": "when a run started",
-    "run/probe_report.py": "when a run started",
-    "run/serve_metrics.py": "when a server started",
-    "run/watch.py": "when a first frame that is far away will be due, for people",
+    "report/event_log.py": "when a file was opened",
+    "capacity/capacity_run.py": "when a run started",
+    "results/report_draft.py": "when a run started",
+    "results/probe_draft.py": "when a run started",
+    "server/metrics_page.py": "when a server started",
+    "capacity/windows.py": "when a first frame that is far away will be due, for people",
 }
 
 
 def build(plan, observer):
-    return lambda profile, seats: FakeTarget(profile, seats, lambda batch: 0.004)
+    return lambda profile, seats: SimulatedEngine(profile, seats, lambda batch: 0.004)
 
 
 @pytest.mark.parametrize("clock", ["virtual", "real"])

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from metronome_cli.report.events import EVENTS_FILE
+from metronome_cli.report.event_log import EVENTS_FILE
 from tests.faults.runs import SMOKE, call, ended, start, wait_for_events
 
 pytestmark = pytest.mark.slow

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from metronome_cli.config.loading import load_profile
-from metronome_cli.control.aimd import AimdGains
-from metronome_cli.engine.faults import engine_error, is_out_of_memory
-from metronome_cli.errors import DeviceMemoryError, EngineError
-from metronome_cli.models.talk import Vocabulary
-from metronome_cli.report.text import render_text
-from metronome_cli.run.capacity import run_capacity
-from metronome_cli.run.capacity_plan import CapacityPlan
-from metronome_cli.run.point import PointPlan, PointRun
-from metronome_cli.run.search import Search
-from metronome_cli.targets.inprocess import InProcessModel
+from metronome_cli.backends.in_process.engine import InProcessBackend
+from metronome_cli.capacity.aimd import AimdGains
+from metronome_cli.capacity.bisect_search import Search
+from metronome_cli.capacity.capacity_run import run_capacity
+from metronome_cli.capacity.plan import CapacityPlan
+from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.config.profile_files import load_profile
+from metronome_cli.core.errors import DeviceMemoryError, EngineError
+from metronome_cli.engine.failures import as_engine_error, is_out_of_memory
+from metronome_cli.models.decoding import Vocabulary
+from metronome_cli.report.plain_text import render_text
+from tests.capacity.builders import Recorder, always, lab_on
 from tests.engine.toy import ToyModel, ToyOutput, engine, frame
-from tests.run.builders import Recorder, always, lab_on
 
 CUDA_WORDS = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 7.78 GiB."
 CPU_WORDS = (
@@ -71,7 +71,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def smoke():
-    return InProcessModel.load(load_profile("smoke"), device="cpu", seed=0)
+    return InProcessBackend.load(load_profile("smoke"), device="cpu", seed=0)
 
 
 def run(smoke, nth, fault, sessions=3):
@@ -148,18 +148,18 @@ def test_a_search_goes_on_below_the_sessions_that_device_memory_did_not_hold(met
 @pytest.mark.parametrize("error", NO_MEMORY)
 def test_memory_that_was_not_there_is_known_by_any_of_its_names(error):
     assert is_out_of_memory(error)
-    assert isinstance(engine_error(error, "a frame step"), DeviceMemoryError)
+    assert isinstance(as_engine_error(error, "a frame step"), DeviceMemoryError)
 
 
 def test_the_amount_is_told_where_it_is_known():
-    assert "20.00 MiB more were wanted" in engine_error(NO_MEMORY[0], "a frame step").message
+    assert "20.00 MiB more were wanted" in as_engine_error(NO_MEMORY[0], "a frame step").message
 
 
 @pytest.mark.parametrize(
     "error", [RuntimeError("shape mismatch"), ValueError("out of memory of an elephant")]
 )
 def test_other_faults_are_not_taken_for_it(error):
-    assert not isinstance(engine_error(error, "a frame step"), DeviceMemoryError)
+    assert not isinstance(as_engine_error(error, "a frame step"), DeviceMemoryError)
 
 
 def test_audio_that_is_not_finite_is_a_fault_not_an_answer():
@@ -187,10 +187,10 @@ def test_what_was_measured_before_is_in_the_point():
         if count == 100:
             raise EngineError("a logit is not finite")
 
-    from metronome_cli.targets.fake import FakeTarget
+    from metronome_cli.backends.simulated_engine import SimulatedEngine
 
     lab = lab_on(always(0.004))
-    lab.make_target = lambda profile, seats: FakeTarget(profile, seats, always(0.004), before_step=fail)
+    lab.make_target = lambda profile, seats: SimulatedEngine(profile, seats, always(0.004), before_step=fail)
     points = []
     with pytest.raises(EngineError, match="not finite"):
         PointRun(lab, PointPlan(4, "confirm", max_steps=1000)).run(into=points)

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from metronome_cli.errors import UsageError
-from metronome_cli.report.events import EVENTS_FILE
+from metronome_cli.core.errors import UsageError
+from metronome_cli.report.event_log import EVENTS_FILE
 from metronome_cli.report.rebuild import load_run
 from tests.faults.kills import killed, report_of
 from tests.faults.runs import SMOKE, ended, start, wait_for_events

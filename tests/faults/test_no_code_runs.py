@@ -8,13 +8,13 @@ import zipfile
 import pytest
 import torch
 
-from metronome_cli.config.loading import load_profile
+from metronome_cli.config.profile_files import load_profile
 from metronome_cli.config.yaml_file import parse_yaml
-from metronome_cli.errors import UsageError
-from metronome_cli.models.checkpoint import Checkpoint
-from metronome_cli.report.events import EVENTS_FILE, head
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.strict_json import dumps
+from metronome_cli.models.weights.checkpoint import Checkpoint
+from metronome_cli.report.event_log import EVENTS_FILE, head
 from metronome_cli.report.rebuild import load_run
-from metronome_cli.report.strict_json import dumps
 from tests.faults.runs import call
 
 

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from metronome_cli.measure.judge import generator_late, overall, stalled
-from metronome_cli.run.point import PointPlan, PointRun
-from metronome_cli.run.scout import RERUNS
-from metronome_cli.run.search import Search
+from metronome_cli.capacity.bisect_search import Search
+from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.capacity.scout import RERUNS
+from metronome_cli.measure.judge import lateness_reason, overall_verdict, stall_reason
+from tests.capacity.builders import always, driver_on, lab_on
 from tests.measure.test_judge import ledger_of
-from tests.run.builders import always, driver_on, lab_on
 
 needs_stop = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
 
@@ -97,7 +97,7 @@ def test_a_point_in_which_the_process_stood_still_is_given_up_and_open(nth):
 
 def test_a_search_measures_such_a_point_again_and_finds_the_same():
     def found(lab):
-        from metronome_cli.control.aimd import AimdGains
+        from metronome_cli.capacity.aimd import AimdGains
 
         search = Search(lab, AimdGains(), "bisect", soak=False, confirm_steps=500)
         return search.run(), search.points
@@ -116,14 +116,14 @@ def test_a_target_that_states_its_times_on_the_virtual_clock_is_not_concerned():
 
 def test_one_step_that_the_generator_began_half_a_second_late_is_enough():
     ledger = ledger_of([20.0] * 2000)
-    assert stalled(ledger) is None
+    assert stall_reason(ledger) is None
     ledger.lateness.add(700.0)
-    assert "one step by 700 ms" in generator_late(ledger)
-    assert overall([], None, generator_late(ledger))[0] == "inconclusive"
+    assert "one step by 700 ms" in lateness_reason(ledger)
+    assert overall_verdict([], None, lateness_reason(ledger))[0] == "inconclusive"
 
 
 def test_a_slow_model_is_still_the_models_fault():
     driver = driver_on(lambda n: 2.0)
     driver.seat(0.0)
     driver.run_until(30.0)
-    assert stalled(driver.ledger) is None
+    assert stall_reason(driver.ledger) is None

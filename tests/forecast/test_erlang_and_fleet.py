@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, poisson
 
 from metronome_cli.forecast.erlang import blocking, log_blocking, servers_for
-from metronome_cli.forecast.fleet import Demand, Fleet
+from metronome_cli.forecast.fleet import Fleet, FleetDemand
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,8 @@ def test_impossible_loads_are_refused(erlangs: float, servers: int) -> None:
 fleets = st.builds(
     Fleet,
     demand=st.one_of(
-        st.builds(Demand, erlangs=st.floats(0.5, 5000)), st.builds(Demand, peak=st.integers(1, 5000))
+        st.builds(FleetDemand, erlangs=st.floats(0.5, 5000)),
+        st.builds(FleetDemand, peak=st.integers(1, 5000)),
     ),
     per_gpu=st.integers(1, 200),
     target=st.floats(1e-4, 0.2),
@@ -106,11 +107,11 @@ def test_rows_are_shares_and_blind_dealing_never_helps(fleet: Fleet) -> None:
 
 
 def test_headroom_keeps_seats_free() -> None:
-    assert Fleet(Demand(erlangs=10), 100, 0.01, headroom=0.1).seats_per_gpu == 90
+    assert Fleet(FleetDemand(erlangs=10), 100, 0.01, headroom=0.1).seats_per_gpu == 90
 
 
 def test_sessions_of_a_failed_node_need_free_seats_elsewhere() -> None:
-    tight = Fleet(Demand(peak=400), 100, 0.01)
+    tight = Fleet(FleetDemand(peak=400), 100, 0.01)
     assert tight.row(4).reseated == 0.0
     assert tight.row(8).reseated == 1.0
     assert tight.row(5).reseated == pytest.approx((400 - 320) / 80)
@@ -121,11 +122,11 @@ def test_sessions_of_a_failed_node_need_free_seats_elsewhere() -> None:
 )
 def test_a_peak_dealt_out_at_random_is_binomial(peak: int, gpus: int, each: int) -> None:
     above = binom.pmf(np.arange(peak + 1), peak, 1 / gpus) @ np.maximum(0, np.arange(peak + 1) - each)
-    assert Demand(peak=peak).blocked_blindly(gpus, each) == pytest.approx(above * gpus / peak, abs=1e-12)
+    assert FleetDemand(peak=peak).blocked_blindly(gpus, each) == pytest.approx(above * gpus / peak, abs=1e-12)
 
 
 def test_a_peak_dealt_out_at_random_loses_less_with_every_further_gpu() -> None:
-    lost = [Demand(peak=700).blocked_blindly(gpus, 10) for gpus in range(60, 90)]
+    lost = [FleetDemand(peak=700).blocked_blindly(gpus, 10) for gpus in range(60, 90)]
     assert lost == sorted(lost, reverse=True)
     assert 0.1 < lost[10] < 0.14
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
 from metronome_cli.forecast.hf_config import read_config
-from metronome_cli.forecast.memory import MemoryPlan, Weights, profile_weights, state_outside
+from metronome_cli.forecast.memory import MemoryPlan, WeightBytes, profile_weights, state_outside
 from tests.forecast.profiles import SHAPE, profile
 
 GIB = 2**30
@@ -102,7 +102,7 @@ def test_numbers_that_are_none_are_refused(value: object) -> None:
 
 
 def test_lines_add_up_to_the_pool() -> None:
-    plan = MemoryPlan(profile(pool=None), 96 * GIB, Weights(33 * GIB, "files"))
+    plan = MemoryPlan(profile(pool=None), 96 * GIB, WeightBytes(33 * GIB, "files"))
     lines = plan.lines(100)
     assert [line.what for line in lines] == ["memory", "reserve", "weights", "activations", "KV pool"]
     assert sum(line.size for line in lines[:-1]) == lines[-1].size
@@ -125,13 +125,13 @@ def test_state_outside_the_pool_is_paid_by_every_session() -> None:
     each = 8 * 2**20 + 250 * 32 * 1024 + 4096 * 60 * 1024  # ten minutes of talk pass the limit
     each += 922 * 60 * 1024  # 4.6 turns of 8 s at 25 a second
     assert state_outside(case) == each
-    plan = MemoryPlan(case, 96 * GIB, Weights(GIB, "files"))
+    plan = MemoryPlan(case, 96 * GIB, WeightBytes(GIB, "files"))
     shrink = plan.lines(1)[-1].size - plan.lines(11)[-1].size
     assert shrink == pytest.approx(10 * each, rel=0.01)
 
 
 def test_weights_that_do_not_fit_are_said_line_by_line() -> None:
-    plan = MemoryPlan(profile(pool=None), 24 * GIB, Weights(33 * GIB, "files"))
+    plan = MemoryPlan(profile(pool=None), 24 * GIB, WeightBytes(33 * GIB, "files"))
     with pytest.raises(UsageError, match=r"weights -33\.00 GiB"):
         plan.budget(1)
 

@@ -23,11 +23,19 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from metronome_cli.audio.library import load_library
-from metronome_cli.config.data import data_dir
-from metronome_cli.config.objectives import Objective
-from metronome_cli.config.policy import PolicySpec
+from metronome_cli.commands.describe_profile import profile_card
+from metronome_cli.commands.init_profile import draft_profile
+from metronome_cli.commands.predict.checkpoint_size import tensor_bytes
+from metronome_cli.commands.predict.from_metrics import ScrapePlan, forecast_from_metrics
+from metronome_cli.commands.predict.from_trace import TracePlan, predict_trace
+from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.quantities import (
+from metronome_cli.config.settings import resolve
+from metronome_cli.config.validation import validate
+from metronome_cli.config.yaml_file import parse_yaml
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.package_data import data_dir
+from metronome_cli.core.quantities import (
     format_duration,
     format_size,
     parse_duration,
@@ -36,29 +44,21 @@ from metronome_cli.config.quantities import (
     parse_rate,
     parse_size,
 )
-from metronome_cli.config.settings import resolve
-from metronome_cli.config.validation import validate
-from metronome_cli.config.yaml_file import parse_yaml
-from metronome_cli.errors import UsageError
-from metronome_cli.load.recording import RecordedTurns
-from metronome_cli.models.checkpoint import Checkpoint
-from metronome_cli.report.events import EVENTS_FILE, head
-from metronome_cli.report.html import render_html
-from metronome_cli.report.read import load_report
+from metronome_cli.core.stop import StopRequest
+from metronome_cli.core.strict_json import dumps
+from metronome_cli.load.trace import RecordedTurns
+from metronome_cli.load.trace_file import read_load
+from metronome_cli.measure.objective import Objective
+from metronome_cli.models.weights.checkpoint import Checkpoint
+from metronome_cli.protocols.registry import HOSTED, PROTOCOLS, client_codec, host_codec
+from metronome_cli.report.event_log import EVENTS_FILE, head
+from metronome_cli.report.event_replay import CONDITIONS
+from metronome_cli.report.html.page import render_html
+from metronome_cli.report.plain_text import render_text
+from metronome_cli.report.read_report import load_report
 from metronome_cli.report.rebuild import rebuild
-from metronome_cli.report.story import CONDITIONS
-from metronome_cli.report.strict_json import dumps
-from metronome_cli.report.text import render_text
-from metronome_cli.report.write import report_json
-from metronome_cli.run.checkpoint_size import tensor_bytes
-from metronome_cli.run.init_profile import draft_profile
-from metronome_cli.run.load_file import read_load
-from metronome_cli.run.observer import Observers
-from metronome_cli.run.predict_scrape import ScrapePlan, predict_scrape
-from metronome_cli.run.predict_trace import TracePlan, predict_trace
-from metronome_cli.run.profile_card import profile_card
-from metronome_cli.run.stop import Stop
-from metronome_cli.targets.protocols import HOSTED, PROTOCOLS, client_codec, host_codec
+from metronome_cli.report.write_report import report_json
+from metronome_cli.results.events import ObserverGroup
 from tests.audio.sounds import RATE, voice, wav_bytes
 from tests.fuzz.mutate import json_text, mutated_bytes, mutated_text, mutated_trees
 from tests.report.builders import (
@@ -151,8 +151,8 @@ POLICIES = ["unbounded", "window(256, 16)", "window(64)", "ring(750)", "recycle(
 
 def check_policy(text):
     with may_be_refused():
-        found = PolicySpec.parse(text)
-        assert PolicySpec.parse(str(found)) == found
+        found = CachePolicySpec.parse(text)
+        assert CachePolicySpec.parse(str(found)) == found
         assert 0 <= found.resident_tokens(10_000) <= (10**9 if found.kind == "ring" else 10_000)
 
 
@@ -309,7 +309,9 @@ def check_metrics(pages):
     answers = itertools.chain(pages, itertools.repeat(pages[-1]))
     plan = ScrapePlan("http://server:8000", watch_s=float(len(pages)) - 0.5)
     with may_be_refused():
-        found = predict_scrape(plan, Observers(), Stop(), lambda address: next(answers), Ticks())
+        found = forecast_from_metrics(
+            plan, ObserverGroup(), StopRequest(), lambda address: next(answers), Ticks()
+        )
         assert render_text(found, 80)
         assert report_json(found)
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from metronome_cli.measure.confidence import binomial_interval, lower_bound, steps_needed, upper_bound
+from metronome_cli.measure.confidence import batches_needed, binomial_interval, lower_bound, upper_bound
 
 
 @pytest.mark.parametrize(("share", "steps"), [(0.01, 459), (0.001, 4603), (0.5, 7)])
 def test_steps_without_a_bad_one_that_prove_a_share_at_99_percent(share, steps):
-    assert steps_needed(share) == steps
+    assert batches_needed(share) == steps
     assert upper_bound(0, steps) <= share < upper_bound(0, steps - 1)
 
 

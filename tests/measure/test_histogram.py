@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metronome_cli.measure.histogram import LogHistogram
+from metronome_cli.measure.histogram import LatencyHistogram
 
 
 def filled(values):
-    histogram = LogHistogram()
+    histogram = LatencyHistogram()
     for value in values:
         histogram.add(value)
     return histogram
 
 
 def test_empty_has_no_percentile_and_no_maximum():
-    assert LogHistogram().percentile(0.5) is None
-    assert LogHistogram().max_ms is None
+    assert LatencyHistogram().percentile(0.5) is None
+    assert LatencyHistogram().max_ms is None
 
 
 @given(

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from metronome_cli.config.objectives import Objective
 from metronome_cli.measure.judge import (
-    Evidence,
-    drifts,
-    generator_late,
+    TrialEvidence,
+    batches_to_settle,
+    drift_reason,
+    is_proved,
     judge,
-    overall,
-    proves,
-    steps_to_settle,
+    lateness_reason,
+    overall_verdict,
 )
 from metronome_cli.measure.ledger import FrameRecord, Ledger
+from metronome_cli.measure.objective import Objective
 
 P99 = Objective.parse("p99<80ms")
 
@@ -29,7 +29,7 @@ def ledger_of(latencies_ms, *, delivered=1, late_s=0.0, limits=(80.0,)):
 
 
 def verdict(latencies_ms, objective=P99, **kwargs):
-    return judge(objective, Evidence(ledger_of(latencies_ms, **kwargs), 0.4, 0)).verdict
+    return judge(objective, TrialEvidence(ledger_of(latencies_ms, **kwargs), 0.4, 0)).verdict
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,16 @@ def test_p99_needs_its_steps(good, bad, expected):
 def test_a_short_look_is_promising_with_as_many_bad_steps_as_are_allowed_or_one(
     objective, good, bad, expected
 ):
-    evidence = Evidence(ledger_of([20.0] * good + [90.0] * bad), 0.4, 0)
+    evidence = TrialEvidence(ledger_of([20.0] * good + [90.0] * bad), 0.4, 0)
     assert judge(Objective.parse(objective), evidence).promising is expected
 
 
 def test_an_open_verdict_says_how_many_more_steps_would_settle_it():
-    result = judge(P99, Evidence(ledger_of([20.0] * 400 + [90.0]), 0.4, 0))
-    missing = steps_to_settle(1, 401, 0.01, 0.99)
+    result = judge(P99, TrialEvidence(ledger_of([20.0] * 400 + [90.0]), 0.4, 0))
+    missing = batches_to_settle(1, 401, 0.01, 0.99)
     assert result.steps_missing == missing
-    assert proves(1, 401 + missing, 0.01, 0.99)
-    assert not proves(1, 400 + missing, 0.01, 0.99)
+    assert is_proved(1, 401 + missing, 0.01, 0.99)
+    assert not is_proved(1, 400 + missing, 0.01, 0.99)
 
 
 def test_looking_again_and_again_does_not_wear_the_confidence_down():
@@ -82,7 +82,7 @@ def test_looking_again_and_again_does_not_wear_the_confidence_down():
     passed = 0
     for _ in range(600):
         bad = np.cumsum(rng.random(1000) < 0.01)
-        passed += any(proves(int(bad[n - 1]), n, 0.01, 0.99) for n in range(459, 1001, 35))
+        passed += any(is_proved(int(bad[n - 1]), n, 0.01, 0.99) for n in range(459, 1001, 35))
     assert passed / 600 < 0.025
 
 
@@ -104,7 +104,7 @@ def test_frames_of_one_batch_count_as_one_step():
         records = [FrameRecord(s, step * 0.08, step * 0.08 + 0.01, 1, 1) for s in range(30)]
         ledger.add(records, {}, 0.0)
     assert ledger.total.frames == 600
-    assert judge(P99, Evidence(ledger, 0.4, 0)).verdict == "inconclusive"
+    assert judge(P99, TrialEvidence(ledger, 0.4, 0)).verdict == "inconclusive"
 
 
 def test_extremes_fail_once_and_hold_only_with_enough_steps():
@@ -115,21 +115,21 @@ def test_extremes_fail_once_and_hold_only_with_enough_steps():
 
 
 def test_drift_and_a_late_generator_never_pass():
-    judgements = [judge(P99, Evidence(ledger_of([20.0] * 500), 0.4, 0))]
-    assert overall(judgements)[0] == "pass"
+    judgements = [judge(P99, TrialEvidence(ledger_of([20.0] * 500), 0.4, 0))]
+    assert overall_verdict(judgements)[0] == "pass"
     rising = ledger_of([10.0 + index * 0.1 for index in range(500)])
-    assert overall(judgements, drifts(rising), None)[0] == "inconclusive"
+    assert overall_verdict(judgements, drift_reason(rising), None)[0] == "inconclusive"
     late = ledger_of([20.0] * 500, late_s=0.02)
-    assert overall(judgements, None, generator_late(late))[0] == "inconclusive"
+    assert overall_verdict(judgements, None, lateness_reason(late))[0] == "inconclusive"
 
 
 def test_a_late_generator_takes_the_blame_for_timing_but_not_for_silence():
     late = "the load generator itself was late: p99 30.0 ms"
-    slow = [judge(P99, Evidence(ledger_of([90.0] * 500), 0.4, 0))]
-    assert overall(slow, None, late)[0] == "inconclusive"
-    silent = [judge(Objective.parse("empty<1%"), Evidence(ledger_of([5.0] * 500, delivered=0), 1.0, 0))]
-    assert overall(silent, None, late)[0] == "fail"
+    slow = [judge(P99, TrialEvidence(ledger_of([90.0] * 500), 0.4, 0))]
+    assert overall_verdict(slow, None, late)[0] == "inconclusive"
+    silent = [judge(Objective.parse("empty<1%"), TrialEvidence(ledger_of([5.0] * 500, delivered=0), 1.0, 0))]
+    assert overall_verdict(silent, None, late)[0] == "fail"
 
 
 def test_no_objective_is_no_pass():
-    assert overall([])[0] == "inconclusive"
+    assert overall_verdict([])[0] == "inconclusive"

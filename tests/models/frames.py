@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import Audio, FrameInput, FrameOutcome
-from metronome_cli.models.registry import Loaded
+from metronome_cli.core.types import Audio, FrameInput, FrameOutput
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.frame_engine import FrameEngine
+from metronome_cli.models.registry import LoadedModel
 
 
 def speech(samples: int, frames: int, seed: int) -> list[Audio]:
@@ -23,13 +23,13 @@ def speech(samples: int, frames: int, seed: int) -> list[Audio]:
     return list(wave.astype(np.float32).reshape(frames, samples))
 
 
-def engine(loaded: Loaded, profile: Profile, seats: int = 4) -> FrameEngine:
-    stack = build_stack(loaded.decoder, blocks=256, policy=profile.policy_spec)
+def engine(loaded: LoadedModel, profile: Profile, seats: int = 4) -> FrameEngine:
+    stack = build_decoder(loaded.decoder, blocks=256, policy=profile.policy_spec)
     return FrameEngine(loaded.fresh(), stack, seats)
 
 
 def step(
     machine: FrameEngine, slots: Sequence[int], audio: Sequence[Audio], out: Sequence[int]
-) -> list[FrameOutcome]:
+) -> list[FrameOutput]:
     frames = [FrameInput(slot, samples, n) for slot, samples, n in zip(slots, audio, out, strict=True)]
     return list(machine.step(frames).outcomes)

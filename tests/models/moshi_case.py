@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import MimiConfig, MimiModel, MoshiConfig, MoshiForConditionalGeneration
 
 from metronome_cli.config.frame import Frame, FrameTokens, TokensOut
+from metronome_cli.config.model_shape import ModelShape
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.shape import Shape
 from metronome_cli.models.mimi import MimiShape
 
 HIDDEN, HEADS, LAYERS, MLP, TEXT = 48, 4, 2, 40, 61
@@ -74,7 +74,7 @@ def profile(policy: str = "ring(64)", **changes: Any) -> Profile:
         adapter="moshi",
         frame=Frame(period="80ms", sample_rate=24_000),
         tokens=FrameTokens(into=1, out=TokensOut(listening=1, speaking=1), fused=True),
-        shape=Shape(
+        shape=ModelShape(
             layers=LAYERS, heads=HEADS, kv_heads=HEADS, head_dim=HIDDEN // HEADS, hidden=HIDDEN, mlp=MLP,
             vocab=TEXT, context=64,
         ),

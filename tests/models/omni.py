@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.models.qwen_omni_tower import Family
+from metronome_cli.models.qwen_omni.tower import Family
 
 FAMILIES: tuple[Family, Family] = ("qwen2.5", "qwen3")
 VOCAB, HIDDEN, LAYERS = 384, 64, 2

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from metronome_cli.errors import UsageError
-from metronome_cli.models.checkpoint import (
+from metronome_cli.core.errors import UsageError
+from metronome_cli.models.weights.checkpoint import (
     Checkpoint,
-    Recipe,
+    TensorRecipe,
     fill,
     on_meta,
     prefixed,
@@ -85,7 +85,7 @@ def test_a_recipe_builds_one_tensor_of_several(tmp_path: Path) -> None:
     save_file({"q": torch.ones(2, 4), "k": torch.zeros(1, 4)}, tmp_path / "model.safetensors")
     with on_meta():
         module = nn.Linear(4, 3, bias=False)
-    stacked = Recipe(("q", "k"), torch.cat)  # type: ignore[arg-type]
+    stacked = TensorRecipe(("q", "k"), torch.cat)  # type: ignore[arg-type]
     fill(module, Checkpoint.open(tmp_path), [lambda name: stacked], CPU, torch.float32)
     assert module.weight.sum() == 8
 

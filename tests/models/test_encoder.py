@@ -7,21 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from metronome_cli.models.encoder import REACH, AudioEncoder, EncoderShape
-from metronome_cli.models.source import RandomSource
+from metronome_cli.models.audio.causal_encoder import REACH, CausalEncoder, CausalEncoderShape
+from metronome_cli.models.weights.source import RandomSource
 
-SHAPE = EncoderShape(hidden=24, stride=4, width=16, blocks=2, mels=20)
+SHAPE = CausalEncoderShape(hidden=24, stride=4, width=16, blocks=2, mels=20)
 
 
-def encoder(seed: int = 0) -> AudioEncoder:
-    return AudioEncoder(16_000, SHAPE, RandomSource(seed, torch.device("cpu"), torch.float32))
+def encoder(seed: int = 0) -> CausalEncoder:
+    return CausalEncoder(16_000, SHAPE, RandomSource(seed, torch.device("cpu"), torch.float32))
 
 
 def noise(batch: int, positions: int, seed: int = 1) -> Tensor:
     return 0.1 * torch.randn(batch, positions * 640, generator=torch.Generator().manual_seed(seed))
 
 
-def stream(model: AudioEncoder, audio: Tensor, sizes: list[int]) -> Tensor:
+def stream(model: CausalEncoder, audio: Tensor, sizes: list[int]) -> Tensor:
     state, parts, at = torch.zeros(len(audio), model.state_width), [], 0
     for size in sizes:
         out, state = model.step(state, audio[:, at * 640 : (at + size) * 640])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metronome_cli.models.experts import Experts, ExpertShape
+from metronome_cli.models.weights.experts import Experts, ExpertShape
 
 SHAPE = ExpertShape(count=5, per_token=2, mlp=16)
 

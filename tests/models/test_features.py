@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.errors import UsageError
-from metronome_cli.models.features import LogMel, mel_filters
+from metronome_cli.core.errors import UsageError
+from metronome_cli.models.audio.log_mel import CausalLogMel, mel_filters
 
 
-def whole(mel: LogMel, samples: torch.Tensor) -> torch.Tensor:
+def whole(mel: CausalLogMel, samples: torch.Tensor) -> torch.Tensor:
     return mel(torch.cat((torch.zeros(len(samples), mel.history), samples), dim=1))
 
 
@@ -20,7 +20,7 @@ def whole(mel: LogMel, samples: torch.Tensor) -> torch.Tensor:
 @given(st.sampled_from([8000, 16000, 24000, 44100]), st.lists(st.integers(1, 9), min_size=1, max_size=6))
 def test_streaming_equals_whole(rate: int, hops: list[int]) -> None:
     """Cut anywhere at a whole hop, the features are the same."""
-    mel = LogMel(rate, 40)
+    mel = CausalLogMel(rate, 40)
     samples = torch.randn(2, sum(hops) * mel.hop, generator=torch.Generator().manual_seed(1)) * 0.1
     past, parts, at = torch.zeros(2, mel.history), [], 0
     for count in hops:
@@ -31,7 +31,7 @@ def test_streaming_equals_whole(rate: int, hops: list[int]) -> None:
 
 
 def test_a_feature_hears_its_window_and_nothing_after() -> None:
-    mel = LogMel(16_000, 80)
+    mel = CausalLogMel(16_000, 80)
     samples = torch.randn(1, 1600, generator=torch.Generator().manual_seed(2))
     before = whole(mel, samples)
     samples[0, 800] += 1.0
@@ -41,7 +41,7 @@ def test_a_feature_hears_its_window_and_nothing_after() -> None:
 
 def test_one_feature_by_hand() -> None:
     """The definition spelled out in numpy: Hann window, power spectrum over 800 points, filters, log10."""
-    mel = LogMel(16_000, 80)
+    mel = CausalLogMel(16_000, 80)
     samples = np.random.default_rng(3).standard_normal(400).astype(np.float32)
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 400)
     power = np.abs(np.fft.rfft(samples * window, 800)) ** 2
@@ -59,16 +59,16 @@ def test_every_filter_hears_something_and_all_have_one_area(rate: int) -> None:
 
 def test_a_tone_lands_in_its_filter() -> None:
     """1 kHz is mel 15 of Slaney's scale, and 80 filters up to 8 kHz stand 0.5586 mel apart."""
-    mel = LogMel(16_000, 80)
+    mel = CausalLogMel(16_000, 80)
     tone = torch.sin(2 * torch.pi * 1000 * torch.arange(400) / 16_000)
     assert abs(int(mel(tone[None])[0, 0].argmax()) - (15 / (45.245640471924965 / 81) - 1)) < 1
 
 
 def test_silence_is_finite() -> None:
-    assert torch.equal(LogMel(16_000, 80)(torch.zeros(1, 560)), torch.full((1, 2, 80), -1.5))
+    assert torch.equal(CausalLogMel(16_000, 80)(torch.zeros(1, 560)), torch.full((1, 2, 80), -1.5))
 
 
 @pytest.mark.parametrize("rate", [11025, 22050])
 def test_a_rate_without_whole_hops_is_refused(rate: int) -> None:
     with pytest.raises(UsageError, match=str(rate)):
-        LogMel(rate, 80)
+        CausalLogMel(rate, 80)

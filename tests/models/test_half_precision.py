@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import FrameInput
-from metronome_cli.models import minicpm_o_weights, qwen_omni_weights
+from metronome_cli.core.types import FrameInput
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.frame_engine import FrameEngine
+from metronome_cli.models.minicpm_o import weights as minicpm_o_weights
+from metronome_cli.models.qwen_omni import weights as qwen_omni_weights
 from metronome_cli.models.registry import load_adapter
 from tests.models import mini, omni
 
@@ -28,7 +29,7 @@ def test_frames_run_in_bfloat16(profile: Profile, monkeypatch: pytest.MonkeyPatc
     for module in (minicpm_o_weights, qwen_omni_weights):
         monkeypatch.setattr(module, "working_dtype", lambda shape, device: torch.bfloat16)
     loaded = load_adapter(profile, weights=None, device="cpu", seed=1)
-    stack = build_stack(loaded.decoder, blocks=256, policy=profile.policy_spec)
+    stack = build_decoder(loaded.decoder, blocks=256, policy=profile.policy_spec)
     machine = FrameEngine(loaded.fresh(), stack, 2)
     slots, rng = [machine.open(), machine.open()], np.random.default_rng(0)
     for out in (5, 1, 4):

@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import MimiModel
 
-from metronome_cli.models.checkpoint import Checkpoint, refuse_unexpected
 from metronome_cli.models.mimi import CodecState, Mimi
 from metronome_cli.models.mimi.layouts import IGNORED, kyutai, transformers
-from metronome_cli.models.source import CheckpointSource, RandomSource
+from metronome_cli.models.weights.checkpoint import Checkpoint, refuse_unexpected
+from metronome_cli.models.weights.source import CheckpointSource, RandomSource
 from tests.models import moshi_case as case
 
 CPU = torch.device("cpu")

@@ -11,11 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import Audio
-from metronome_cli.errors import UsageError
-from metronome_cli.models.minicpm_o import MiniCpmO, load
-from metronome_cli.models.minicpm_o_turn import UnitIds
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.types import Audio
+from metronome_cli.engine.frame_engine import FrameEngine
+from metronome_cli.models.minicpm_o.duplex import UnitIds
+from metronome_cli.models.minicpm_o.model import MiniCpmO, load
 from tests.models import mini
 from tests.models.frames import engine, speech, step
 from tests.models.mini import Version
@@ -29,9 +29,9 @@ def heard_by_the_parts(reference: mini.Parts, machine: FrameEngine, audio: Seque
     model: Any = machine.model
     mels = []
     if reference.version == "4.5":
-        from metronome_cli.models.minicpm_o_mel import MelStream
+        from metronome_cli.models.minicpm_o.mel import UnitMelStream
 
-        stream = MelStream()
+        stream = UnitMelStream()
         cut = [model._mel45.units([stream], [second])[0] for second in audio]
         whole = torch.cat([cut[0], *(unit[:, 4:] for unit in cut[1:])], dim=1)  # the seconds share two frames
         x = F.gelu(reference.apm.conv2(F.gelu(reference.apm.conv1(whole[None])))).transpose(1, 2)[
@@ -198,9 +198,9 @@ def test_published_sizes_cost_what_is_published() -> None:
     shape = {"layers": 36, "heads": 32, "kv_heads": 8, "head_dim": 128, "hidden": 4096, "mlp": 12_288,
              "vocab": 151_748, "dtype": "bfloat16", "context": 40_960}  # fmt: skip
     profile = mini.profile("4.5", shape=shape, adapter_options={"version": "4.5", "talker": True})
-    from metronome_cli.models.minicpm_o_shapes import MiniShape
+    from metronome_cli.models.minicpm_o.shape import MiniCpmShape
 
-    made = MiniShape.of(profile)
+    made = MiniCpmShape.of(profile)
     assert profile.shape.kv_bytes_per_token == 144 * 1024
     assert made.talker is not None
     assert made.talker.kv_bytes_per_token == 60 * 1024

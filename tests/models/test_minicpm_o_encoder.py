@@ -8,21 +8,26 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from metronome_cli.models.checkpoint import on_meta, randomise
-from metronome_cli.models.minicpm_o_encoder import AudioEncoder, AudioProjection, EncoderCache, EncoderShape
+from metronome_cli.models.minicpm_o.encoder import (
+    AudioProjection,
+    EncoderCache,
+    UnitEncoder,
+    UnitEncoderShape,
+)
+from metronome_cli.models.weights.checkpoint import on_meta, randomise
 
-SHAPE = EncoderShape(mels=16, layers=2, width=32, heads=4, mlp=64, pool=5, out=24)
+SHAPE = UnitEncoderShape(mels=16, layers=2, width=32, heads=4, mlp=64, pool=5, out=24)
 CPU = torch.device("cpu")
 
 
-def encoder() -> AudioEncoder:
+def encoder() -> UnitEncoder:
     with on_meta():
-        made = AudioEncoder(SHAPE)
+        made = UnitEncoder(SHAPE)
     randomise(made, CPU, torch.float32, seed=1)
     return made.eval()
 
 
-def whisper(ours: AudioEncoder) -> Any:
+def whisper(ours: UnitEncoder) -> Any:
     """`transformers`' Whisper encoder with the same values."""
     from transformers import WhisperConfig
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
@@ -118,9 +123,9 @@ def test_a_session_is_reset_without_touching_the_one_beside_it() -> None:
 @pytest.mark.parametrize(("frames", "pool", "tokens"), [(102, 5, 10), (104, 5, 10), (100, 2, 25)])
 @torch.no_grad()
 def test_embeddings_a_unit(frames: int, pool: int, tokens: int) -> None:
-    shape = EncoderShape(mels=16, layers=1, width=32, heads=4, mlp=64, pool=pool, out=24)
+    shape = UnitEncoderShape(mels=16, layers=1, width=32, heads=4, mlp=64, pool=pool, out=24)
     with on_meta():
-        encoder, projection = AudioEncoder(shape), AudioProjection(shape)
+        encoder, projection = UnitEncoder(shape), AudioProjection(shape)
     randomise(encoder, CPU, torch.float32, seed=1)
     randomise(projection, CPU, torch.float32, seed=2)
     x = encoder([torch.randn(16, frames)], [EncoderCache(shape, CPU, torch.float32)])
@@ -128,6 +133,6 @@ def test_embeddings_a_unit(frames: int, pool: int, tokens: int) -> None:
 
 
 def test_bytes_a_position_of_the_published_encoder() -> None:
-    cache = EncoderCache(EncoderShape(), torch.device("meta"), torch.bfloat16)
+    cache = EncoderCache(UnitEncoderShape(), torch.device("meta"), torch.bfloat16)
     cache.make_room(1450)
     assert cache.nbytes == 96 * 1024 * 1450

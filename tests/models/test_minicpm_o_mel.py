@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from metronome_cli.models.minicpm_o_mel import (
+from metronome_cli.models.audio.whisper_mel import RATE, WhisperLogMel
+from metronome_cli.models.minicpm_o.mel import (
     FIRST,
     LEAD,
     QUIET_UNTIL,
     SLIDE_AT,
     SLIDE_BY,
-    MelStream,
     UnitMel26,
     UnitMel45,
+    UnitMelStream,
 )
-from metronome_cli.models.whisper_mel import RATE, LogMel
 
 CPU = torch.device("cpu")
 BINS = 20
@@ -33,7 +33,7 @@ def noise(seconds: int, seed: int) -> np.ndarray:
 
 def whisper_mel(samples: np.ndarray, fixed_floor: bool) -> torch.Tensor:
     """Whisper's feature extraction by the book: reflect, transform, drop the last frame, floor, scale."""
-    log_mel = LogMel(BINS, CPU)
+    log_mel = WhisperLogMel(BINS, CPU)
     padded = torch.nn.functional.pad(torch.from_numpy(samples)[None], (200, 200), mode="reflect")
     raw = log_mel(padded)[0, :, :-1]
     floor = torch.tensor(-10.0) if fixed_floor else raw.max() - 8.0
@@ -57,7 +57,7 @@ def by_the_book(audio: np.ndarray) -> list[torch.Tensor]:
 
 def test_units_equal_the_whole_buffers_mel_across_two_slides() -> None:
     audio = noise(45, seed=1)
-    mel, stream = UnitMel45(BINS, CPU), MelStream()
+    mel, stream = UnitMel45(BINS, CPU), UnitMelStream()
     got = [mel.units([stream], [second])[0] for second in audio.reshape(45, RATE)]
     assert [unit.shape[1] for unit in got] == [102] + [104] * 44
     assert stream.dropped == 2 * SLIDE_BY
@@ -68,7 +68,7 @@ def test_units_equal_the_whole_buffers_mel_across_two_slides() -> None:
 def test_streams_of_different_ages_do_not_touch_each_other() -> None:
     long, short = noise(6, seed=2).reshape(6, RATE), noise(3, seed=3).reshape(3, RATE)
     mel = UnitMel45(BINS, CPU)
-    alone, old, young = MelStream(), MelStream(), MelStream()
+    alone, old, young = UnitMelStream(), UnitMelStream(), UnitMelStream()
     expected = [mel.units([alone], [second])[0] for second in short]
     for second in long[:3]:
         mel.units([old], [second])
@@ -78,7 +78,7 @@ def test_streams_of_different_ages_do_not_touch_each_other() -> None:
 
 
 def test_the_buffer_never_grows_past_thirty_seconds() -> None:
-    mel, stream = UnitMel45(BINS, CPU), MelStream()
+    mel, stream = UnitMel45(BINS, CPU), UnitMelStream()
     for second in noise(64, seed=4).reshape(64, RATE):
         mel.units([stream], [second])
         assert len(stream.audio) <= SLIDE_AT + 2 * RATE

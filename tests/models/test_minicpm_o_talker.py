@@ -9,33 +9,33 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.engine.build import build_stack
-from metronome_cli.models.minicpm_o_talker import Voice26, Voice45
-from metronome_cli.models.minicpm_o_weights import load_weights, weight_norm
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.models.minicpm_o.talker import TalkerHead26, TalkerHead45
+from metronome_cli.models.minicpm_o.weights import load_weights, weight_norm
 from metronome_cli.models.sampling import Sampler
-from metronome_cli.models.talker import Heard, Talker
-from metronome_cli.models.turn_stack import TurnStack
+from metronome_cli.models.talker.talker_stage import TalkerInput, TalkerStage
+from metronome_cli.models.talker.turn_cache import TurnCache
 from tests.models import mini
 from tests.models.mini import Version
 
 FRAMES, CODES, BOS = 3, 6, 77
 
 
-def talker(version: Version, folder: Path) -> Talker:
+def talker(version: Version, folder: Path) -> TalkerStage:
     profile = mini.profile(version, options={"talker": True})
     read = load_weights(profile, folder, torch.device("cpu"), seed=0)
     assert read.voice is not None
     assert read.talker is not None
-    stack = build_stack(read.talker, blocks=64, policy=PolicySpec("unbounded"))
-    voice = (Voice45 if version == "4.5" else Voice26)(read.voice, Sampler(0.0, 0), BOS)
-    return Talker(voice, TurnStack(stack, None, each_turn=True), CODES)
+    stack = build_decoder(read.talker, blocks=64, policy=CachePolicySpec("unbounded"))
+    voice = (TalkerHead45 if version == "4.5" else TalkerHead26)(read.voice, Sampler(0.0, 0), BOS)
+    return TalkerStage(voice, TurnCache(stack, None, each_turn=True), CODES)
 
 
-def said(frame: int) -> Heard:
+def said(frame: int) -> TalkerInput:
     torch.manual_seed(frame)
     tokens = [[5, 150, 9], [], [8]][frame]  # 150 is beyond the talker's table of 120
-    return Heard(torch.randn(mini.HIDDEN), tokens, list(torch.randn(len(tokens), mini.HIDDEN)))
+    return TalkerInput(torch.randn(mini.HIDDEN), tokens, list(torch.randn(len(tokens), mini.HIDDEN)))
 
 
 def projected(reference: mini.Parts, states: torch.Tensor) -> torch.Tensor:

@@ -11,13 +11,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metronome_cli.models.minicpm_o_turn import SLOTS, DecidedUnit, DuplexSampler, PlannedUnit, UnitIds
+from metronome_cli.models.minicpm_o.duplex import (
+    SLOTS,
+    DuplexSampler,
+    ModelDecidedUnit,
+    ScheduledUnit,
+    UnitIds,
+)
 
 IDS = UnitIds()
 WORD = 1234
 
 
-def heard(unit: DecidedUnit | PlannedUnit, tokens: Sequence[int]) -> list[bool]:
+def heard(unit: ModelDecidedUnit | ScheduledUnit, tokens: Sequence[int]) -> list[bool]:
     """Which of the tokens were fed; stops when the unit wants no more."""
     fed = []
     for token in tokens:
@@ -28,19 +34,19 @@ def heard(unit: DecidedUnit | PlannedUnit, tokens: Sequence[int]) -> list[bool]:
 
 
 def test_listen_alone_ends_a_unit_and_is_not_fed() -> None:
-    unit = DecidedUnit(IDS, open_turn=False)
+    unit = ModelDecidedUnit(IDS, open_turn=False)
     assert heard(unit, [IDS.listen, WORD]) == [False]
     assert (unit.tokens, unit.speaks, unit.turn_over) == ([IDS.listen], False, True)
 
 
 def test_while_a_turn_is_open_listening_is_not_allowed() -> None:
-    unit = DecidedUnit(IDS, open_turn=True)
+    unit = ModelDecidedUnit(IDS, open_turn=True)
     assert heard(unit, [IDS.listen, WORD, IDS.chunk_eos]) == [True, True, False]
     assert unit.tokens == [IDS.tts_bos, WORD, IDS.chunk_eos]
 
 
 def test_the_turns_end_is_fed_like_a_word() -> None:
-    unit = DecidedUnit(IDS, open_turn=True)
+    unit = ModelDecidedUnit(IDS, open_turn=True)
     assert heard(unit, [IDS.speak, WORD, IDS.turn_eos, IDS.chunk_tts_eos]) == [True, True, True, False]
     assert unit.turn_over
 
@@ -48,7 +54,7 @@ def test_the_turns_end_is_fed_like_a_word() -> None:
 @given(st.lists(st.sampled_from([WORD, IDS.speak, IDS.listen, IDS.chunk_eos, IDS.turn_eos]), min_size=25))
 def test_a_unit_ends_within_its_slots_and_only_its_last_token_ends_it(tokens: list[int]) -> None:
     for open_turn in (False, True):
-        unit = DecidedUnit(IDS, open_turn)
+        unit = ModelDecidedUnit(IDS, open_turn)
         heard(unit, tokens)
         assert 1 <= len(unit.tokens) <= SLOTS
         assert [token in IDS.ends for token in unit.tokens] == [False] * (len(unit.tokens) - 1) + [True]
@@ -62,7 +68,7 @@ def test_a_unit_ends_within_its_slots_and_only_its_last_token_ends_it(tokens: li
     (4, True, [IDS.speak, WORD, WORD, IDS.chunk_eos]),
 ])  # fmt: skip
 def test_a_planned_unit_has_its_slots(slots: int, speaks: bool, tokens: list[int]) -> None:
-    unit = PlannedUnit(IDS, slots, speaks)
+    unit = ScheduledUnit(IDS, slots, speaks)
     fed = heard(unit, [WORD] * 30)
     assert unit.tokens == tokens
     assert fed == [True] * (slots - 1) + [False]

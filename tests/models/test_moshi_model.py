@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.config.model_shape import ModelShape
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.shape import Shape
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import FrameInput, FrameOutcome
-from metronome_cli.errors import UsageError
-from metronome_cli.models.fake_stack import FakeStack
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.types import FrameInput, FrameOutput
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.frame_engine import FrameEngine
+from metronome_cli.models.fake_decoder import FakeDecoder
 from metronome_cli.models.moshi import MoshiModel, MoshiShape
-from metronome_cli.models.moshi.network import MoshiNetwork
+from metronome_cli.models.moshi.weights import MoshiWeights
 from metronome_cli.models.registry import load_adapter
-from metronome_cli.models.source import RandomSource
+from metronome_cli.models.weights.source import RandomSource
 from tests.models import moshi_case as case
 
 FRAMES = 14
@@ -36,7 +36,9 @@ def weights(**options: Any) -> MoshiModel:
 
 def engine(profile: Profile, seats: int = 4, **options: Any) -> FrameEngine:
     model = weights(**options).fresh()
-    stack = build_stack(model.decoder, blocks=64, policy=PolicySpec.parse(profile.policy), block_tokens=4)
+    stack = build_decoder(
+        model.decoder, blocks=64, policy=CachePolicySpec.parse(profile.policy), block_tokens=4
+    )
     return FrameEngine(model, stack, seats)
 
 
@@ -47,13 +49,13 @@ def voice(session: int) -> np.ndarray:
     return (draw.standard_normal((FRAMES, 1920)) * 0.3 * (1 + session)).astype(np.float32)
 
 
-def say(served: FrameEngine, turns: Sequence[tuple[int, int, int]]) -> list[FrameOutcome]:
+def say(served: FrameEngine, turns: Sequence[tuple[int, int, int]]) -> list[FrameOutput]:
     """One step; each turn is (slot, session, frame of that session)."""
     frames = [FrameInput(slot, voice(session)[frame], TOKENS) for slot, session, frame in turns]
     return list(served.step(frames).outcomes)
 
 
-def alone(session: int, frames: int, policy: str, slot: int = 0) -> list[FrameOutcome]:
+def alone(session: int, frames: int, policy: str, slot: int = 0) -> list[FrameOutput]:
     """A session by itself; earlier seats are opened so that it gets the same slot's noise."""
     served = engine(case.profile(policy))
     slots = [served.open() for _ in range(slot + 1)]
@@ -65,7 +67,7 @@ def test_a_batch_of_sessions_of_different_ages_equals_each_alone(policy: str) ->
     served = engine(case.profile(policy))
     slots = [served.open(), served.open(), served.open()]
     begins = [0, 3, 7]
-    got: list[list[FrameOutcome]] = [[], [], []]
+    got: list[list[FrameOutput]] = [[], [], []]
     for frame in range(FRAMES):
         turns = [(slots[s], s, frame - begins[s]) for s in (2, 0, 1) if frame >= begins[s]]
         for (_, session, _), outcome in zip(turns, say(served, turns), strict=True):
@@ -124,7 +126,7 @@ class Recorder:
 
 
 def test_stages_in_order_and_one_position_a_frame() -> None:
-    model, stack, timer = weights().fresh(), FakeStack(case.HIDDEN), Recorder()
+    model, stack, timer = weights().fresh(), FakeDecoder(case.HIDDEN), Recorder()
     model.open(0)
     assert model.positions(0, TOKENS) == 1
     model.frame(stack, [0], [voice(0)[0]], [TOKENS], timer)
@@ -157,7 +159,7 @@ def test_it_says_what_it_is_and_what_a_session_holds_outside_the_pool() -> None:
 
 def test_the_published_sizes_give_the_published_memory() -> None:
     """512 KiB of cache a frame, 6.25 MiB/s, 24 KiB a depth position, 7.8 MiB a codec transformer."""
-    shape = Shape(
+    shape = ModelShape(
         layers=32, heads=32, kv_heads=32, head_dim=128, hidden=4096, mlp=11264, vocab=32000, context=3000
     )
     profile = case.profile().model_copy(update={"shape": shape, "adapter_options": {}})
@@ -197,7 +199,7 @@ def test_random_weights_do_not_explode_with_depth() -> None:
     profile = case.profile()
     deep = profile.model_copy(update={"shape": profile.shape.model_copy(update={"layers": 24})})
     model = MoshiModel.from_profile(deep, seed=1)
-    stack = build_stack(model.decoder, blocks=8, policy=PolicySpec.parse("ring(8)"), block_tokens=8)
+    stack = build_decoder(model.decoder, blocks=8, policy=CachePolicySpec.parse("ring(8)"), block_tokens=8)
     served = FrameEngine(model, stack, 1)
     slot = served.open()
     outcomes = [say(served, [(slot, 0, frame)])[0] for frame in range(6)]
@@ -213,9 +215,9 @@ def test_sixteen_bit_weights_say_nearly_the_same() -> None:
     hidden, texts = [], []
     for dtype in (torch.float32, torch.bfloat16):
         codec = RandomSource(3, cpu, torch.float32)
-        network = MoshiNetwork(shape, RandomSource(3, cpu, dtype), codec, "random")
-        stack = build_stack(
-            network.decoder, blocks=8, policy=PolicySpec.parse(profile.policy), block_tokens=4
+        network = MoshiWeights(shape, RandomSource(3, cpu, dtype), codec, "random")
+        stack = build_decoder(
+            network.decoder, blocks=8, policy=CachePolicySpec.parse(profile.policy), block_tokens=4
         )
         served = FrameEngine(MoshiModel(network, seed=1), stack, 1)
         slot = served.open()

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from metronome_cli.config.loading import load_profile, profile_names
-from metronome_cli.engine.types import FrameInput
+from metronome_cli.backends.in_process.engine import InProcessBackend
+from metronome_cli.config.profile_files import load_profile, profile_names
+from metronome_cli.core.types import FrameInput
 from metronome_cli.models.mimi import Mimi
-from metronome_cli.models.moshi.network import MoshiNetwork
 from metronome_cli.models.moshi.shape import MoshiShape
-from metronome_cli.targets.inprocess import InProcessModel
+from metronome_cli.models.moshi.weights import MoshiWeights
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 PROFILES = [name for name in profile_names() if load_profile(name).adapter == "moshi"]
@@ -38,9 +38,9 @@ class Weightless:
         return out
 
 
-def network(name: str) -> MoshiNetwork:
+def network(name: str) -> MoshiWeights:
     shape = MoshiShape.from_profile(load_profile(name))
-    return MoshiNetwork(shape, Weightless(torch.bfloat16), Weightless(torch.float32), "shapes")
+    return MoshiWeights(shape, Weightless(torch.bfloat16), Weightless(torch.float32), "shapes")
 
 
 def test_the_family_is_there() -> None:
@@ -104,7 +104,7 @@ def test_the_codecs_memory_is_what_the_profile_plans_for(name: str) -> None:
 
 def test_the_tiny_one_runs_in_process() -> None:
     profile = load_profile("moshi-tiny")
-    target = InProcessModel.load(profile, device="cpu", seed=1).fresh_target(profile, seats=3)
+    target = InProcessBackend.load(profile, device="cpu", seed=1).fresh_target(profile, seats=3)
     slots = [target.open(), target.open(age_s=60.0)]
     sound = np.random.default_rng(1).standard_normal(profile.frame.samples).astype(np.float32)
     for _ in range(3):

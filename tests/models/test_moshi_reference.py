@@ -16,12 +16,12 @@ from transformers import (
     MoshiForConditionalGeneration,
 )
 
-from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.profile import Profile
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.stack import PagedStack
-from metronome_cli.errors import UsageError
-from metronome_cli.models.moshi.network import MoshiNetwork, load_network
+from metronome_cli.core.errors import UsageError
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.paged_decoder import PagedDecoder
+from metronome_cli.models.moshi.weights import MoshiWeights, load_network
 from tests.models import moshi_case as case
 
 STEPS = 30
@@ -41,7 +41,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def network(checkpoint: Path) -> MoshiNetwork:
+def network(checkpoint: Path) -> MoshiWeights:
     return load_network(case.profile(), checkpoint, "cpu", seed=0)
 
 
@@ -63,15 +63,15 @@ def expected_hidden(tokens: Tensor) -> Tensor:
     return model.decoder.model(inputs_embeds=embeds).last_hidden_state
 
 
-def stack_for(network: MoshiNetwork, policy: str, batch: int) -> PagedStack:
-    stack = build_stack(network.decoder, blocks=80, policy=PolicySpec.parse(policy), block_tokens=8)
+def stack_for(network: MoshiWeights, policy: str, batch: int) -> PagedDecoder:
+    stack = build_decoder(network.decoder, blocks=80, policy=CachePolicySpec.parse(policy), block_tokens=8)
     for slot in range(batch):
         stack.open(slot)
     return stack
 
 
 @torch.inference_mode()
-def stepped_hidden(network: MoshiNetwork, stack: PagedStack, tokens: Tensor) -> Tensor:
+def stepped_hidden(network: MoshiWeights, stack: PagedDecoder, tokens: Tensor) -> Tensor:
     slots = list(range(tokens.shape[0]))
     out = []
     for row in tokens.unbind(1):
@@ -83,14 +83,14 @@ def stepped_hidden(network: MoshiNetwork, stack: PagedStack, tokens: Tensor) -> 
 
 @pytest.mark.parametrize("policy", ["ring(64)", "window(64, 0)", "window(64, 4)", "unbounded"])
 def test_the_temporal_decoder_frame_by_frame_equals_the_whole_sequence(
-    network: MoshiNetwork, policy: str
+    network: MoshiWeights, policy: str
 ) -> None:
     tokens = rows(3)
     got = stepped_hidden(network, stack_for(network, policy, 3), tokens)
     torch.testing.assert_close(got, expected_hidden(tokens), rtol=0, atol=2e-5)
 
 
-def test_text_logits_equal_the_reference(network: MoshiNetwork) -> None:
+def test_text_logits_equal_the_reference(network: MoshiWeights) -> None:
     hidden = expected_hidden(rows(2))[:, -1]
     with torch.no_grad():
         expected = reference().decoder.lm_head(hidden)
@@ -98,7 +98,7 @@ def test_text_logits_equal_the_reference(network: MoshiNetwork) -> None:
 
 
 def test_a_ring_shorter_than_the_talk_equals_the_reference_with_that_sliding_window(
-    network: MoshiNetwork,
+    network: MoshiWeights,
 ) -> None:
     """ring(W) attends the newest W positions at every layer, as the published model does with 3000."""
     window, tokens = 8, rows(2)
@@ -132,7 +132,7 @@ def expected_depth(hidden: Tensor, text: Tensor, codes: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def depth_logits(network: MoshiNetwork, hidden: Tensor, text: Tensor, codes: Tensor) -> Tensor:
+def depth_logits(network: MoshiWeights, hidden: Tensor, text: Tensor, codes: Tensor) -> Tensor:
     assert network.depth is not None
     logits: list[Tensor] = []
 
@@ -151,14 +151,14 @@ def depth_inputs(batch: int) -> tuple[Tensor, Tensor, Tensor]:
     return hidden, text, torch.randint(case.CODES, (batch, case.BOOKS), generator=generator)
 
 
-def test_depth_steps_equal_the_reference(network: MoshiNetwork) -> None:
+def test_depth_steps_equal_the_reference(network: MoshiWeights) -> None:
     hidden, text, codes = depth_inputs(5)
     expected = expected_depth(hidden, text, codes)
     torch.testing.assert_close(depth_logits(network, hidden, text, codes), expected, rtol=0, atol=2e-5)
     assert expected.std() > 0.3
 
 
-def test_depth_frames_do_not_remember_each_other(network: MoshiNetwork) -> None:
+def test_depth_frames_do_not_remember_each_other(network: MoshiWeights) -> None:
     hidden, text, codes = depth_inputs(5)
     first = depth_logits(network, hidden, text, codes)
     depth_logits(network, hidden.flip(0), text.flip(0), codes.flip(0))
@@ -166,7 +166,7 @@ def test_depth_frames_do_not_remember_each_other(network: MoshiNetwork) -> None:
 
 
 @pytest.mark.parametrize("naming", NAMINGS)
-def test_every_naming_gives_the_same_model(naming: str, tmp_path: Path, network: MoshiNetwork) -> None:
+def test_every_naming_gives_the_same_model(naming: str, tmp_path: Path, network: MoshiWeights) -> None:
     if naming == "kyutai":
         case.save_kyutai(reference(), tmp_path)
     else:
@@ -185,7 +185,7 @@ def test_every_naming_gives_the_same_model(naming: str, tmp_path: Path, network:
 
 
 def test_a_file_with_sixteen_depth_steps_serves_the_first_that_are_run(
-    tmp_path: Path, network: MoshiNetwork
+    tmp_path: Path, network: MoshiWeights
 ) -> None:
     """PersonaPlex: the further steps' codes are the user's, always given, so nothing reads their weights."""
     case.save_kyutai(reference(), tmp_path)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metronome_cli.models.moshi.sampling import Choice, FrameSampler
+from metronome_cli.models.moshi.frame_sampling import FrameSampler, TopKChoice
 
 CPU = torch.device("cpu")
 STEPS = 3
 
 
 def sampler(temperature: float = 0.8, top_k: int = 5, seed: int = 1) -> FrameSampler:
-    choice = Choice(temperature, top_k)
+    choice = TopKChoice(temperature, top_k)
     return FrameSampler(choice, choice, steps=STEPS, vocab=(20, 12), seed=seed, device=CPU)
 
 

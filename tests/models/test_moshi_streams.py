@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from metronome_cli.models.moshi.streams import TokenStreams
+from metronome_cli.models.moshi.token_streams import TokenStreams
 
 CPU = torch.device("cpu")
 SPOKEN, HEARD = 2, 3

@@ -13,12 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import FrameInput
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.types import FrameInput
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.frame_engine import FrameEngine
+from metronome_cli.models.audio.audio_tokens import audio_to_tokens
 from metronome_cli.models.plain_decoder import load, profile_for
-from metronome_cli.models.sound_tokens import sound_tokens
 
 SIZES: dict[str, Any] = {
     "vocab_size": 200, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -64,7 +64,7 @@ def tone(frames: int, seed: int) -> list[np.ndarray]:
 def session(folder: Path, frames: Sequence[np.ndarray], out: int) -> tuple[list[list[int]], FrameEngine]:
     profile = profile_for(str(folder))
     loaded = load(profile, weights=folder, device="cpu", seed=0)
-    stack = build_stack(loaded.decoder, blocks=64, policy=profile.policy_spec)
+    stack = build_decoder(loaded.decoder, blocks=64, policy=profile.policy_spec)
     machine = FrameEngine(loaded.fresh(), stack, 2)
     slot = machine.open()
     return [list(machine.step([FrameInput(slot, f, out)]).outcomes[0].tokens) for f in frames], machine
@@ -78,7 +78,7 @@ def test_a_session_says_what_the_reference_says_in_one_pass(kind: str, tmp_path:
     said, machine = session(tmp_path, frames, out=2)
     ids, answers = [], []
     for samples, tokens in zip(frames, said, strict=True):
-        ids += sound_tokens(samples, 1, SIZES["vocab_size"])
+        ids += audio_to_tokens(samples, 1, SIZES["vocab_size"])
         answers.append(len(ids) - 1)
         ids += tokens
     logits = reference(torch.tensor([ids])).logits[0]
@@ -143,7 +143,7 @@ def test_random_weights_need_no_file() -> None:
     profile = Profile.model_validate(data)
     loaded = load(profile, weights=None, device="cpu", seed=1)
     machine = FrameEngine(
-        loaded.fresh(), build_stack(loaded.decoder, blocks=64, policy=profile.policy_spec), 2
+        loaded.fresh(), build_decoder(loaded.decoder, blocks=64, policy=profile.policy_spec), 2
     )
     slots = [machine.open(), machine.open()]
     for out in (3, 0, 3):
@@ -190,12 +190,12 @@ def test_sound_tokens_are_as_many_as_asked_for_and_in_the_vocabulary(
 ) -> None:
     rng = np.random.default_rng(seed)
     audio = (rng.standard_normal(1280) * 10.0 ** rng.uniform(-6, 1)).astype(np.float32)
-    tokens = sound_tokens(audio, count, vocab)
+    tokens = audio_to_tokens(audio, count, vocab)
     assert len(tokens) == count
     assert all(0 <= token < vocab for token in tokens)
-    assert tokens == sound_tokens(audio, count, vocab)
+    assert tokens == audio_to_tokens(audio, count, vocab)
 
 
 def test_different_sounds_are_different_tokens() -> None:
-    heard = {sound_tokens(frame, 1, 32_000)[0] for frame in tone(200, seed=3)}
+    heard = {audio_to_tokens(frame, 1, 32_000)[0] for frame in tone(200, seed=3)}
     assert len(heard) > 60

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from metronome_cli.config.loading import load_profile
 from metronome_cli.config.profile import Profile
-from metronome_cli.models.checkpoint import on_meta, parameter_count
-from metronome_cli.models.minicpm_o_encoder import AudioEncoder
-from metronome_cli.models.minicpm_o_shapes import MiniShape
-from metronome_cli.models.qwen_omni import OmniPlan
-from metronome_cli.models.qwen_omni_shapes import OmniShape
-from metronome_cli.models.qwen_omni_tower import make_tower
+from metronome_cli.config.profile_files import load_profile
+from metronome_cli.models.minicpm_o.encoder import UnitEncoder
+from metronome_cli.models.minicpm_o.shape import MiniCpmShape
+from metronome_cli.models.qwen_omni.model import OmniFrame
+from metronome_cli.models.qwen_omni.shape import QwenOmniShape
+from metronome_cli.models.qwen_omni.tower import make_tower
+from metronome_cli.models.weights.checkpoint import on_meta, parameter_count
 
 KIB, MIB = 1024, 2**20
 OMNI = ("qwen2.5-omni-3b", "qwen2.5-omni-7b", "qwen3-omni-30b")
@@ -35,7 +35,7 @@ def mib_per_s(profile: Profile, positions: float) -> float:
 ])  # fmt: skip
 def test_thinkers_cost_what_is_published(name: str, kib: int, audio_mib_per_s: float) -> None:
     profile = load_profile(name)
-    plan = OmniPlan.of(profile, OmniShape.of(profile))
+    plan = OmniFrame.of(profile, QwenOmniShape.of(profile))
     assert profile.shape.kv_bytes_per_token == kib * KIB
     assert mib_per_s(profile, plan.audio) == pytest.approx(audio_mib_per_s, abs=0.01)
     assert plan.markers
@@ -56,7 +56,7 @@ def test_units_cost_what_is_published(name: str, kib: int, listening: float, spe
 ])  # fmt: skip
 def test_talkers_cost_what_their_stage_says(name: str, kib: int) -> None:
     profile = with_talker(name)
-    shape = OmniShape.of(profile) if name in OMNI else MiniShape.of(profile)
+    shape = QwenOmniShape.of(profile) if name in OMNI else MiniCpmShape.of(profile)
     stage = next(stage for stage in profile.stages if stage.name == "talker")
     assert shape.talker is not None
     assert shape.talker.kv_bytes_per_token == kib * KIB == stage.kv_bytes_per_position
@@ -65,7 +65,7 @@ def test_talkers_cost_what_their_stage_says(name: str, kib: int) -> None:
 @pytest.mark.parametrize("name", MINI)
 def test_encoders_cost_what_their_stage_says(name: str) -> None:
     profile = load_profile(name)
-    encoder = MiniShape.of(profile).encoder
+    encoder = MiniCpmShape.of(profile).encoder
     stage = next(stage for stage in profile.stages if stage.name == "encoder")
     assert 2 * encoder.layers * encoder.width * 2 == 96 * KIB == stage.kv_bytes_per_position
     assert stage.state_bytes == 1450 * 96 * KIB
@@ -73,7 +73,7 @@ def test_encoders_cost_what_their_stage_says(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "millions"), [("qwen2.5-omni-7b", 640), ("qwen3-omni-30b", 650)])
 def test_towers_have_their_published_parameters(name: str, millions: int) -> None:
-    shape = OmniShape.of(load_profile(name))
+    shape = QwenOmniShape.of(load_profile(name))
     with on_meta():
         tower = make_tower(shape.family, shape.tower)
     assert parameter_count(tower) / 1e6 == pytest.approx(millions, rel=0.01)
@@ -82,5 +82,5 @@ def test_towers_have_their_published_parameters(name: str, millions: int) -> Non
 @pytest.mark.parametrize("name", MINI)
 def test_the_encoder_is_whisper_mediums(name: str) -> None:
     with on_meta():
-        encoder = AudioEncoder(MiniShape.of(load_profile(name)).encoder)
+        encoder = UnitEncoder(MiniCpmShape.of(load_profile(name)).encoder)
     assert parameter_count(encoder) / 1e6 == pytest.approx(307, rel=0.01)

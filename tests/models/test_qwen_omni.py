@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from metronome_cli.errors import UsageError
-from metronome_cli.models.qwen_omni import OmniPlan, QwenOmni, load
-from metronome_cli.models.qwen_omni_shapes import OmniShape
-from metronome_cli.models.qwen_omni_tower import Family
+from metronome_cli.core.errors import UsageError
+from metronome_cli.models.qwen_omni.model import OmniFrame, QwenOmni, load
+from metronome_cli.models.qwen_omni.shape import QwenOmniShape
+from metronome_cli.models.qwen_omni.tower import Family
 from tests.models import omni
 from tests.models.frames import engine, speech, step
 
@@ -132,19 +132,19 @@ def test_every_frames_audio_matters() -> None:
 def test_markers_are_the_profiles_choice(family: Family, into: int) -> None:
     changes = {"tokens": {"into": into, "out": {"listening": 0, "speaking": 5}}}
     profile = omni.profile(family, **changes)
-    plan = OmniPlan.of(profile, OmniShape.of(profile))
+    plan = OmniFrame.of(profile, QwenOmniShape.of(profile))
     assert (plan.into, plan.markers) == (into, into in (52, 28))
 
 
 def test_a_frame_that_the_tower_does_not_make_is_refused() -> None:
     profile = omni.profile("qwen2.5", tokens={"into": 40, "out": {"listening": 0, "speaking": 5}})
     with pytest.raises(UsageError, match=r"tokens\.into is 40; a frame of 2 s gives 50 audio tokens"):
-        OmniPlan.of(profile, OmniShape.of(profile))
+        OmniFrame.of(profile, QwenOmniShape.of(profile))
 
 
 def test_unknown_options_name_the_nearest() -> None:
     with pytest.raises(UsageError, match="unknown key 'tower_layer'") as caught:
-        OmniShape.of(omni.profile("qwen3", options={"tower_layer": 2}))
+        QwenOmniShape.of(omni.profile("qwen3", options={"tower_layer": 2}))
     assert caught.value.hint == "did you mean tower_layers?"
 
 

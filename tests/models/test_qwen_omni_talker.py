@@ -10,44 +10,46 @@ import numpy as np
 import pytest
 import torch
 
-from metronome_cli.config.policy import PolicySpec
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import FrameInput
-from metronome_cli.models import qwen_omni
-from metronome_cli.models.qwen_omni_tower import Family
-from metronome_cli.models.qwen_omni_weights import OmniWeights, load_weights
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.core.types import FrameInput
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.frame_engine import FrameEngine
+from metronome_cli.models.qwen_omni import model
+from metronome_cli.models.qwen_omni.tower import Family
+from metronome_cli.models.qwen_omni.weights import QwenOmniWeights, load_weights
 from metronome_cli.models.sampling import Sampler
-from metronome_cli.models.talker import Heard, Talker, Voice
-from metronome_cli.models.turn_stack import TurnStack
+from metronome_cli.models.talker.talker_stage import TalkerHead, TalkerInput, TalkerStage
+from metronome_cli.models.talker.turn_cache import TurnCache
 from tests.models import omni
 
 CPU = torch.device("cpu")
 CODES = 12  # a frame
 
 
-def weights(family: Family, tmp_path: Path | None = None, reference: Any = None) -> OmniWeights:
+def weights(family: Family, tmp_path: Path | None = None, reference: Any = None) -> QwenOmniWeights:
     profile = omni.profile(family, options={"talker": True})
     folder = None if reference is None or tmp_path is None else omni.save(reference, tmp_path)
     return load_weights(profile, folder, CPU, seed=5)
 
 
-def voice(read: OmniWeights) -> Voice:
+def voice(read: QwenOmniWeights) -> TalkerHead:
     assert read.talker is not None
-    return qwen_omni._voice(read, read.talker, Sampler(0.0, 0))
+    return model._voice(read, read.talker, Sampler(0.0, 0))
 
 
 def talker(
-    read: OmniWeights, *, blocks: int = 64, limit: int | None = None, each_turn: bool = True
-) -> Talker:
+    read: QwenOmniWeights, *, blocks: int = 64, limit: int | None = None, each_turn: bool = True
+) -> TalkerStage:
     assert read.talker is not None
-    stack = build_stack(read.talker.decoder, blocks=blocks, policy=PolicySpec("unbounded"), block_tokens=8)
-    return Talker(voice(read), TurnStack(stack, limit, each_turn=each_turn), CODES)
+    stack = build_decoder(
+        read.talker.decoder, blocks=blocks, policy=CachePolicySpec("unbounded"), block_tokens=8
+    )
+    return TalkerStage(voice(read), TurnCache(stack, limit, each_turn=each_turn), CODES)
 
 
-def heard(read: OmniWeights, tokens: Sequence[int], seed: int) -> Heard:
+def heard(read: QwenOmniWeights, tokens: Sequence[int], seed: int) -> TalkerInput:
     torch.manual_seed(seed)
-    return Heard(torch.randn(omni.HIDDEN), tokens, list(torch.randn(len(tokens), omni.HIDDEN)))
+    return TalkerInput(torch.randn(omni.HIDDEN), tokens, list(torch.randn(len(tokens), omni.HIDDEN)))
 
 
 @torch.no_grad()
@@ -58,7 +60,7 @@ def test_codes_of_qwen25_equal_the_reference(tmp_path: Path) -> None:
     ours.open(0)
     codes = [
         ours.speak([0], [said])[0],
-        ours.speak([0], [Heard(said.before)])[0],
+        ours.speak([0], [TalkerInput(said.before)])[0],
     ]  # the text is used up in frame 1
     got = torch.cat(codes)[:, 0].tolist()
 
@@ -89,7 +91,7 @@ def test_codes_of_qwen3_equal_the_reference(tmp_path: Path) -> None:
     read = weights("qwen3", tmp_path, reference)
     ours, said = talker(read), heard(read, [3, 9, 27], seed=1)
     ours.open(0)
-    got = torch.cat([ours.speak([0], [said])[0], ours.speak([0], [Heard(said.before)])[0]])
+    got = torch.cat([ours.speak([0], [said])[0], ours.speak([0], [TalkerInput(said.before)])[0]])
 
     theirs, embed = reference.talker, reference.thinker.get_input_embeddings()
     ids: Any = voice(read)._ids  # type: ignore[attr-defined]
@@ -182,8 +184,8 @@ def test_a_session_without_room_for_its_speech_delivers_nothing_and_the_pool_say
         "pool": {"blocks": 7}, "positions_per_s": {"speaking": 50.0},
     }  # fmt: skip
     profile = omni.profile("qwen2.5", options={"talker": True}, stages=[stage])
-    loaded = qwen_omni.load(profile, weights=None, device="cpu", seed=1)
-    stack = build_stack(loaded.decoder, blocks=64, policy=profile.policy_spec)
+    loaded = model.load(profile, weights=None, device="cpu", seed=1)
+    stack = build_decoder(loaded.decoder, blocks=64, policy=profile.policy_spec)
     machine = FrameEngine(loaded.fresh(), stack, 4)
     slots = [machine.open(), machine.open()]
     sound = np.zeros(32_000, np.float32)

@@ -9,8 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from metronome_cli.models.checkpoint import Checkpoint, fill, on_meta, prefixed, refuse_unexpected
-from metronome_cli.models.qwen_omni_tower import (
+from metronome_cli.models.qwen_omni.tower import (
     AudioTower3,
     AudioTower25,
     Family,
@@ -18,6 +17,7 @@ from metronome_cli.models.qwen_omni_tower import (
     make_tower,
     tokens_of,
 )
+from metronome_cli.models.weights.checkpoint import Checkpoint, fill, on_meta, prefixed, refuse_unexpected
 
 SHAPE = TowerShape(mels=16, layers=2, width=32, heads=4, mlp=64, out=48, conv=8)
 FAMILIES: tuple[Family, Family] = ("qwen2.5", "qwen3")

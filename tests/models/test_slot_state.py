@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from metronome_cli.models.audio.slot_rows import SlotRows
 from metronome_cli.models.sampling import Sampler
-from metronome_cli.models.slot_rows import SlotRows
 
 
 def test_a_reopened_slot_is_fresh_and_its_neighbours_are_untouched() -> None:

@@ -12,16 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.config.policy import PolicySpec
+from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.profile import Profile
-from metronome_cli.engine.fast import FastLayers
-from metronome_cli.engine.pool import BlockPool
-from metronome_cli.engine.stack import PagedStack
-from metronome_cli.engine.types import Audio
-from metronome_cli.engine.weights import DecoderWeights
-from metronome_cli.errors import UsageError
-from metronome_cli.models.base import Stack
-from metronome_cli.models.fake_stack import FakeStack
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.types import Audio
+from metronome_cli.engine.block_pool import BlockPool
+from metronome_cli.engine.decoder_weights import DecoderWeights
+from metronome_cli.engine.interface import CachedDecoder
+from metronome_cli.engine.native_layers import NativeLayers
+from metronome_cli.engine.paged_decoder import PagedDecoder
+from metronome_cli.models.fake_decoder import FakeDecoder
 from metronome_cli.models.speech_lm import SpeechLm
 from tests.audio.sounds import voice
 
@@ -58,7 +58,9 @@ def untimed(stage: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def talk(lm: SpeechLm, stack: Stack, slot: int, audio: Sequence[Audio], out: int = 2) -> list[list[int]]:
+def talk(
+    lm: SpeechLm, stack: CachedDecoder, slot: int, audio: Sequence[Audio], out: int = 2
+) -> list[list[int]]:
     return [list(lm.frame(stack, [slot], [frame], [out], untimed)[0].tokens) for frame in audio]
 
 
@@ -66,7 +68,7 @@ def talk(lm: SpeechLm, stack: Stack, slot: int, audio: Sequence[Audio], out: int
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=12))
 def test_the_cache_grows_by_the_positions_announced(frames: list[tuple[int, int, bool]]) -> None:
     """Two sessions, any numbers of tokens out, the second not in every batch."""
-    lm, stack = model(), FakeStack(32)
+    lm, stack = model(), FakeDecoder(32)
     lm.open(4)
     lm.open(9)
     silence = np.zeros(1280, np.float32)
@@ -82,7 +84,7 @@ def test_the_cache_grows_by_the_positions_announced(frames: list[tuple[int, int,
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 3))
 def test_a_frame_adds_in_plus_out_and_the_first_one_less(frames: int, out: int) -> None:
-    lm, stack = model(), FakeStack(32)
+    lm, stack = model(), FakeDecoder(32)
     lm.open(0)
     talk(lm, stack, 0, [np.zeros(1280, np.float32)] * frames, out)
     assert stack.length(0) == frames * (2 + out) - 1
@@ -106,7 +108,7 @@ def test_sessions_on_different_speech_get_different_embeddings_and_tokens() -> N
         heard = lm.encode([0, 1, 2], [low[k], high[k], low[k]])
     assert float((heard[0] - heard[1]).square().mean().sqrt()) > 0.05
     assert torch.equal(heard[0], heard[2])
-    stacks = FakeStack(32), FakeStack(32)
+    stacks = FakeDecoder(32), FakeDecoder(32)
     fresh = model(), model()
     for lm in fresh:
         lm.open(0)
@@ -117,7 +119,7 @@ def test_a_batch_of_all_ages_equals_each_alone() -> None:
     """Three sessions that start at different frames, one of which leaves: each says what it says alone."""
     audio = {slot: speech(100 + 20 * slot, 8) for slot in (1, 2, 3)}
     starts, ends = {1: 0, 2: 3, 3: 4}, {1: 8, 2: 6, 3: 8}
-    lm, stack = model(), FakeStack(32)
+    lm, stack = model(), FakeDecoder(32)
     together: dict[int, list[list[int]]] = {1: [], 2: [], 3: []}
     for k in range(8):
         for slot in (s for s in starts if starts[s] == k):
@@ -131,11 +133,11 @@ def test_a_batch_of_all_ages_equals_each_alone() -> None:
     for slot in starts:
         alone = model()
         alone.open(slot)
-        assert together[slot] == talk(alone, FakeStack(32), slot, audio[slot][: ends[slot] - starts[slot]])
+        assert together[slot] == talk(alone, FakeDecoder(32), slot, audio[slot][: ends[slot] - starts[slot]])
 
 
 def test_a_reopened_slot_remembers_nothing() -> None:
-    lm, stacks = model(), (FakeStack(32), FakeStack(32))
+    lm, stacks = model(), (FakeDecoder(32), FakeDecoder(32))
     lm.open(0)
     first = talk(lm, stacks[0], 0, speech(120, 3))
     lm.close(0)
@@ -144,10 +146,10 @@ def test_a_reopened_slot_remembers_nothing() -> None:
     assert talk(lm, stacks[1], 0, speech(120, 3)) == first
 
 
-def paged(blocks: int = 64) -> PagedStack:
+def paged(blocks: int = 64) -> PagedDecoder:
     weights = DecoderWeights.random(profile().shape, seed=0)
     pool = BlockPool(layers=2, kv_heads=2, head_dim=8, blocks=blocks, block_tokens=16)
-    return PagedStack(FastLayers(weights, pool), pool, PolicySpec.parse("unbounded"), chunk=3)
+    return PagedDecoder(NativeLayers(weights, pool), pool, CachePolicySpec.parse("unbounded"), chunk=3)
 
 
 def test_on_the_real_pool_a_batch_equals_each_alone() -> None:
@@ -222,7 +224,7 @@ def test_a_decoder_in_half_precision_is_fed_in_its_own_type() -> None:
 
 
 def test_temperature_makes_sessions_differ_on_equal_speech() -> None:
-    lm, stack = model(adapter_options={"temperature": 1.0}), FakeStack(32)
+    lm, stack = model(adapter_options={"temperature": 1.0}), FakeDecoder(32)
     said = []
     for slot in (0, 1):
         lm.open(slot)
@@ -230,7 +232,7 @@ def test_temperature_makes_sessions_differ_on_equal_speech() -> None:
     assert said[0] != said[1]
 
 
-class Listening(FakeStack):
+class Listening(FakeDecoder):
     """Keeps every row that it was fed."""
 
     def __init__(self, hidden_size: int, dtype: torch.dtype = torch.float32) -> None:

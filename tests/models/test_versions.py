@@ -2,8 +2,8 @@
 
 import pytest
 
-from metronome_cli.errors import UsageError
-from metronome_cli.models.versions import need_transformers
+from metronome_cli.core.errors import UsageError
+from metronome_cli.models.weights.versions import need_transformers
 
 
 @pytest.mark.parametrize("found", ["5.20.0", "5.24.1", "6.0.0", "5.20.0.dev0"])

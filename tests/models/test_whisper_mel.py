@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from metronome_cli.models.whisper_mel import LEAD, RATE, MelStream, StreamingMel
+from metronome_cli.models.audio.whisper_mel import LEAD, RATE, WhisperMelStream, WhisperStreamingMel
 
 CPU = torch.device("cpu")
 BINS = 80
@@ -34,7 +34,7 @@ def whole(audio: np.ndarray) -> torch.Tensor:
 def test_chunks_equal_the_whole_recording(chunk: int) -> None:
     audio = recording(64_000, seed=1)
     audio[: min(chunk, 2000)] *= 100.0  # the loudest is heard in the first chunk: the floor is settled
-    mel, stream = StreamingMel(BINS, CPU), MelStream()
+    mel, stream = WhisperStreamingMel(BINS, CPU), WhisperMelStream()
     streamed = torch.cat([mel([stream], [part])[0] for part in audio.reshape(-1, chunk)], dim=1)
     assert streamed.shape == (BINS, 400)
     torch.testing.assert_close(streamed, whole(audio)[:, :400], atol=2e-5, rtol=0)
@@ -42,7 +42,7 @@ def test_chunks_equal_the_whole_recording(chunk: int) -> None:
 
 def test_the_floor_is_that_of_the_loudest_so_far() -> None:
     quiet, loud = recording(32_000, 2, False) * 1e-5, recording(32_000, 3, False)
-    mel, stream = StreamingMel(BINS, CPU), MelStream()
+    mel, stream = WhisperStreamingMel(BINS, CPU), WhisperMelStream()
     mel([stream], [quiet])
     after = mel([stream], [loud])
     floored = mel([stream], [np.zeros(32_000, np.float32)])[0]
@@ -52,7 +52,7 @@ def test_the_floor_is_that_of_the_loudest_so_far() -> None:
 
 def test_sessions_do_not_touch_each_other() -> None:
     first, second = recording(32_000, 4), recording(32_000, 5)
-    mel = StreamingMel(BINS, CPU)
-    together = mel([MelStream(), MelStream()], [first, second])
+    mel = WhisperStreamingMel(BINS, CPU)
+    together = mel([WhisperMelStream(), WhisperMelStream()], [first, second])
     for row, audio in zip(together, (first, second), strict=True):
-        torch.testing.assert_close(row, mel([MelStream()], [audio])[0], atol=1e-6, rtol=0)
+        torch.testing.assert_close(row, mel([WhisperMelStream()], [audio])[0], atol=1e-6, rtol=0)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from metronome_cli import __version__
-from metronome_cli.cli.registry import COMMANDS, load_command
-from metronome_cli.config.data import data_dir
+from metronome_cli.cli.command_table import COMMANDS, load_command
+from metronome_cli.config.model_shape import CacheStage
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.reference import settings_page
-from metronome_cli.config.setting_table import SETTINGS
-from metronome_cli.config.shape import Stage
+from metronome_cli.config.settings_docs import settings_page
+from metronome_cli.config.settings_table import SETTINGS
 from metronome_cli.config.validation import _models_in
-from metronome_cli.errors import ExitCode
+from metronome_cli.core.errors import ExitCode
+from metronome_cli.core.package_data import data_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -104,5 +104,5 @@ def test_every_key_of_a_profile_is_documented() -> None:
     general, stages = page.split("## Stages")
     for key in keys(Profile):
         assert f"`{key}`" in general, key
-    for key in keys(Stage):
+    for key in keys(CacheStage):
         assert f"`{key}`" in stages or key.startswith("pool."), key

@@ -6,18 +6,18 @@ import sys
 import threading
 import time
 
-from metronome_cli.load.ray_workers import RayWorker, clock_offset_s, connect, start_ray_workers
-from metronome_cli.run.point import PointPlan
-from metronome_cli.run.remote_point import RemotePointRun
-from metronome_cli.targets.endpoint import Limits
-from tests.run.servers import Killable, remote_lab
-from tests.run.test_workers import Tone
+from metronome_cli.backends.websocket.endpoint import SessionTimeouts
+from metronome_cli.backends.websocket.ray_workers import RayWorker, clock_offset_s, connect, start_ray_workers
+from metronome_cli.capacity.point import PointPlan
+from metronome_cli.capacity.remote_point import RemotePointRun
+from tests.backends.test_workers import Tone
+from tests.capacity.servers import Killable, remote_lab
 
 
 def point(length_s, during=lambda run: None):
     server = Killable()
     try:
-        lab = remote_lab(server.url, length_s=length_s, streams=Tone(), limits=Limits())
+        lab = remote_lab(server.url, length_s=length_s, streams=Tone(), limits=SessionTimeouts())
         lab.crew = functools.partial(start_ray_workers, count=2, address="local")
         run = RemotePointRun(lab, PointPlan(4, "single", length_s=length_s, settle_early=False))
         threading.Thread(target=during, args=(run,), daemon=True).start()

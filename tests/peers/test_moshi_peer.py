@@ -18,13 +18,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from metronome_cli.config.frame import Frame, FrameTokens, TokensOut
+from metronome_cli.config.model_shape import ModelShape
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.shape import Shape
-from metronome_cli.engine.build import build_stack
-from metronome_cli.engine.engine import FrameEngine
-from metronome_cli.engine.types import FrameInput, FrameOutcome
+from metronome_cli.core.types import FrameInput, FrameOutput
+from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.frame_engine import FrameEngine
 from metronome_cli.models.moshi import MoshiModel
-from metronome_cli.models.moshi.network import load_network
+from metronome_cli.models.moshi.weights import load_network
 
 ROOT = Path(__file__).parent.parent.parent
 PYTHON = ROOT / ".peers" / "moshi" / "bin" / "python"
@@ -65,7 +65,7 @@ def profile(served: Path) -> Profile:
         adapter="moshi",
         frame=Frame(period="80ms", sample_rate=24_000),
         tokens=FrameTokens(into=1, out=TokensOut(listening=5, speaking=5), fused=True),
-        shape=Shape(
+        shape=ModelShape(
             layers=3,
             heads=4,
             kv_heads=4,
@@ -80,13 +80,13 @@ def profile(served: Path) -> Profile:
     )
 
 
-def answers(served: Path, audio: Tensor) -> list[list[FrameOutcome]]:
+def answers(served: Path, audio: Tensor) -> list[list[FrameOutput]]:
     """What this engine makes of the same audio, sessions beginning at the same frames."""
     here = profile(served)
     model = MoshiModel.from_profile(here, weights=served)
-    stack = build_stack(model.decoder, blocks=12, policy=here.policy_spec, block_tokens=4)
+    stack = build_decoder(model.decoder, blocks=12, policy=here.policy_spec, block_tokens=4)
     engine = FrameEngine(model, stack, len(BEGINS))
-    got: list[list[FrameOutcome]] = [[] for _ in BEGINS]
+    got: list[list[FrameOutput]] = [[] for _ in BEGINS]
     slots: dict[int, int] = {}
     for frame in range(audio.shape[1]):
         for session, begin in enumerate(BEGINS):

@@ -16,20 +16,20 @@ from pathlib import Path
 
 import pytest
 
-from metronome_cli.config.loading import load_profile
-from metronome_cli.config.objectives import Objective
-from metronome_cli.report.model import Report
-from metronome_cli.run.capacity_plan import CapacityPlan
-from metronome_cli.run.remote import run_remote_capacity
-from metronome_cli.run.remote_lab import RemotePlan
-from metronome_cli.targets.endpoint import Limits, detect
+from metronome_cli.backends.websocket.endpoint import SessionTimeouts, detect
+from metronome_cli.capacity.plan import CapacityPlan
+from metronome_cli.capacity.remote_lab import WebsocketSetup
+from metronome_cli.capacity.remote_run import run_remote_capacity
+from metronome_cli.config.profile_files import load_profile
+from metronome_cli.measure.objective import Objective
+from metronome_cli.results.run_report import Report
 
 ROOT = Path(__file__).parent.parent.parent
 PYTHON = ROOT / ".peers" / "moshi" / "bin" / "python"
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no environment of the peer: .ci/peers.sh moshi")
 
 START_S = 60.0
-QUICK = Limits(ready_s=2.0)
+QUICK = SessionTimeouts(ready_s=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def measure(server: str, sessions: int | None, length_s: float) -> Report:
         session_length_s=length_s,
         sessions=sessions,
     )
-    return run_remote_capacity(plan, RemotePlan(server, "moshi", limits=QUICK, environ={}))
+    return run_remote_capacity(plan, WebsocketSetup(server, "moshi", limits=QUICK, environ={}))
 
 
 def test_its_protocol_is_found_out(server: str) -> None:

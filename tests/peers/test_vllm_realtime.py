@@ -18,15 +18,15 @@ from pathlib import Path
 
 import pytest
 
-from metronome_cli.config.objectives import Objective
+from metronome_cli.backends.websocket.detect import served_model
+from metronome_cli.backends.websocket.endpoint import SessionTimeouts, detect, endpoint
+from metronome_cli.capacity.plan import CapacityPlan
+from metronome_cli.capacity.remote_lab import WebsocketSetup
+from metronome_cli.capacity.remote_run import run_remote_capacity
 from metronome_cli.config.profile import Profile
-from metronome_cli.report.capacity import Point
-from metronome_cli.report.model import Report
-from metronome_cli.run.capacity_plan import CapacityPlan
-from metronome_cli.run.remote import run_remote_capacity
-from metronome_cli.run.remote_lab import RemotePlan
-from metronome_cli.targets.endpoint import Limits, detect, endpoint
-from metronome_cli.targets.served_model import served_model
+from metronome_cli.measure.objective import Objective
+from metronome_cli.results.capacity_result import TrialResult
+from metronome_cli.results.run_report import Report
 
 ROOT = Path(__file__).parent.parent.parent
 PYTHON = ROOT / ".peers" / "vllm" / "bin" / "python"
@@ -94,14 +94,16 @@ def wait_for(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
     pytest.fail(f"the server did not start: {log.read_text()[-3000:]}")
 
 
-def measure(server: str, sessions: int, length_s: float, limits: Limits) -> tuple[Report, Point]:
+def measure(
+    server: str, sessions: int, length_s: float, limits: SessionTimeouts
+) -> tuple[Report, TrialResult]:
     plan = CapacityPlan(
         profile=Profile.model_validate(PROFILE),
         objectives=(Objective.parse("p90<5s"), Objective.parse("empty<10%")),
         session_length_s=length_s,
         sessions=sessions,
     )
-    remote = RemotePlan(
+    remote = WebsocketSetup(
         f"ws://{server}", "vllm-realtime", f"http://{server}/metrics", limits=limits, environ={}
     )
     report = run_remote_capacity(plan, remote)
@@ -111,12 +113,12 @@ def measure(server: str, sessions: int, length_s: float, limits: Limits) -> tupl
 
 
 def test_protocol_and_model_are_found_out(server: str) -> None:
-    assert asyncio.run(detect(f"ws://{server}", Limits(), {})) == "vllm-realtime"
+    assert asyncio.run(detect(f"ws://{server}", SessionTimeouts(), {})) == "vllm-realtime"
     assert served_model(endpoint(f"ws://{server}", "vllm-realtime", environ={})) == "recogniser"
 
 
 def test_sessions_that_fit_are_answered_segment_by_segment(server: str) -> None:
-    report, point = measure(server, 2, 22.0, Limits(idle_s=30.0))
+    report, point = measure(server, 2, 22.0, SessionTimeouts(idle_s=30.0))
     assert point.ended_sessions == {}
     assert point.frames >= 2
     assert point.empty_frames == 0
@@ -129,7 +131,7 @@ def test_sessions_that_fit_are_answered_segment_by_segment(server: str) -> None:
 
 def test_sessions_that_do_not_fit_are_lost_to_memory_and_its_metrics_say_so(server: str) -> None:
     """Whether they are left waiting, or one grows past the context and takes the engine with it."""
-    report, point = measure(server, 6, 45.0, Limits(idle_s=20.0))
+    report, point = measure(server, 6, 45.0, SessionTimeouts(idle_s=20.0))
     assert (point.verdict, point.binding) == ("fail", "memory")
     assert point.pool_full_t_s is not None
     assert point.occupancy_max is not None

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.config.loading import list_profiles, load_profile
+from metronome_cli.commands.describe_profile import blocks_per_session, profile_card
+from metronome_cli.commands.predict.from_profile import ForecastPlan, predict_profile
 from metronome_cli.config.profile import Profile
-from metronome_cli.errors import UsageError
+from metronome_cli.config.profile_files import list_profiles, load_profile
+from metronome_cli.core.errors import UsageError
 from metronome_cli.forecast.memory import MemoryPlan, profile_weights
-from metronome_cli.run.predict import ProfilePlan, predict_profile
-from metronome_cli.run.profile_card import blocks_per_session, profile_card
 
 GIB = 2**30
 
@@ -29,7 +29,7 @@ def test_as_many_sessions_fit_as_the_forecast_says(gib: int, name: str) -> None:
         assert plan.blocks(1) < 1
         return
     assert fit is not None
-    forecast = predict_profile(ProfilePlan(profile, 1, memory=gib * GIB)).forecast
+    forecast = predict_profile(ForecastPlan(profile, 1, memory=gib * GIB)).forecast
     assert forecast is not None
     assert (fit.sessions, fit.binding) == (forecast.max_sessions, forecast.max_sessions_binding)
     assert fit.sessions is not None
@@ -40,7 +40,7 @@ def test_as_many_sessions_fit_as_the_forecast_says(gib: int, name: str) -> None:
 @pytest.mark.parametrize("profile", [p for p in list_profiles() if p.pool], ids=lambda p: str(p.name))
 def test_predict_and_the_card_give_one_number(profile: Profile) -> None:
     fit = profile_card(profile).fit
-    forecast = predict_profile(ProfilePlan(profile, 1)).forecast
+    forecast = predict_profile(ForecastPlan(profile, 1)).forecast
     assert fit is not None
     assert forecast is not None
     assert (fit.sessions, fit.confidence) == (forecast.max_sessions, forecast.confidence)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from metronome_cli.config.data import data_dir
-from metronome_cli.config.loading import list_profiles, load_profile, profile_names
+from metronome_cli.commands.describe_profile import blocks_per_session, profile_card
+from metronome_cli.config.model_shape import CacheStage
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.shape import Stage
-from metronome_cli.engine.types import FrameInput
+from metronome_cli.config.profile_files import list_profiles, load_profile, profile_names
+from metronome_cli.core.package_data import data_dir
+from metronome_cli.core.types import FrameInput
 from metronome_cli.models.registry import ADAPTERS
-from metronome_cli.run.profile_card import blocks_per_session, profile_card
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 TINY = ["moshi-tiny", "qwen2.5-omni-tiny", "qwen3-omni-tiny", "minicpm-o-tiny"]
@@ -54,7 +54,7 @@ def bound(profile: Profile) -> int:
     return profile.shape.context if spec.kind == "unbounded" else spec.window + spec.sinks
 
 
-def stage_of(name: str, stage: str) -> Stage:
+def stage_of(name: str, stage: str) -> CacheStage:
     return next(one for one in load_profile(name).stages if one.name == stage)
 
 
@@ -139,10 +139,10 @@ def test_second_hand_profiles_say_what_is_not_verified(name: str) -> None:
 def test_small_profiles_run_a_few_frames(name: str) -> None:
     import numpy as np
 
-    from metronome_cli.targets.inprocess import InProcessModel
+    from metronome_cli.backends.in_process.engine import InProcessBackend
 
     profile = load_profile(name)
-    target = InProcessModel.load(profile, device="cpu", seed=0).fresh_target(profile, 2)
+    target = InProcessBackend.load(profile, device="cpu", seed=0).fresh_target(profile, 2)
     slots = [target.open(), target.open(10.0)]
     rng = np.random.default_rng(0)
     for _ in range(2):

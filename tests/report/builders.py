@@ -3,10 +3,9 @@
 import math
 from datetime import UTC, datetime
 
-from metronome_cli.report.arms import Arm, Trials
-from metronome_cli.report.audio import AudioFile, AudioRefusal, AudioReport
-from metronome_cli.report.capacity import Capacity, Point
-from metronome_cli.report.forecast import (
+from metronome_cli.results.audio_files import AudioFile, AudioFiles, RefusedAudioFile
+from metronome_cli.results.capacity_result import Capacity, TrialResult
+from metronome_cli.results.forecast_result import (
     FleetPlan,
     FleetSize,
     Forecast,
@@ -15,20 +14,27 @@ from metronome_cli.report.forecast import (
     Interval,
     MemoryLine,
 )
-from metronome_cli.report.generator import Generator
-from metronome_cli.report.measured import Collapse, LatencyMs, ObjectiveResult, TimelinePoint
-from metronome_cli.report.model import Report
-from metronome_cli.report.probe import DeadlineLimit, Limits, PolicyCost, Probe, ProbedCell
-from metronome_cli.report.quality import (
-    AgedPerplexity,
+from metronome_cli.results.latency_result import (
+    DeadlineLimit,
+    DevicePeaksResult,
+    GridCellResult,
+    PolicyCost,
+    ProbeResult,
+)
+from metronome_cli.results.load_generator import LoadGeneratorStats
+from metronome_cli.results.measured import Collapse, LatencyMs, ObjectiveResult, Window
+from metronome_cli.results.policy_runs import PolicyRun, RepeatSeries
+from metronome_cli.results.quality_result import (
     AnsweredTurns,
-    Broke,
-    Measured,
-    Quality,
+    BreakdownResult,
+    EstimateResult,
+    FreeRunByAge,
+    PerplexityByAge,
+    QualityResult,
     QualityVariant,
     Recommended,
-    SpokenStretch,
 )
+from metronome_cli.results.run_report import Report
 
 STARTED = datetime(2026, 7, 2, 12, 0, tzinfo=UTC)
 DEADLINE_MS = 80.0
@@ -75,7 +81,7 @@ def window(t_s, sessions, p99, occupancy=0.4, **changes):
         "t_s": t_s, "occupancy": occupancy, "running": sessions, "waiting": 0, "sessions": sessions,
         "p50_ms": p99 * 0.7, "p99_ms": p99, "max_ms": p99 * 1.1, "frames": sessions * 12, **changes,
     }  # fmt: skip
-    return TimelinePoint(**given)
+    return Window(**given)
 
 
 def p99_at(sessions):
@@ -111,7 +117,7 @@ def point(sessions=24, verdict="pass", role="confirm", steps=1200, **changes):
         ],
         **changes,
     }
-    return Point(**given)
+    return TrialResult(**given)
 
 
 def report(**changes):
@@ -172,13 +178,13 @@ def capacity_report(safe=24, **changes):
     given = {
         "capacity": capacity,
         "objectives": points[2].objectives,
-        "generator": Generator(late_ms_p99=0.4, healthy=True),
-        "audio": AudioReport(
+        "generator": LoadGeneratorStats(late_ms_p99=0.4, healthy=True),
+        "audio": AudioFiles(
             files_used=[
                 AudioFile(file="call.wav", seconds=31.0),
                 AudioFile(file="quiet.flac", seconds=12.5, notes=["silent throughout"]),
             ],
-            files_refused=[AudioRefusal(file="noise.mp3", reason="no audio in it")],
+            files_refused=[RefusedAudioFile(file="noise.mp3", reason="no audio in it")],
         ),
         **changes,
     }
@@ -233,17 +239,17 @@ def collapse_report(**changes):
 def arms_report(**changes):
     steady = [window(float(t), min(t, 24), p99_at(min(t, 24)), 0.4, cap=26.0) for t in range(1, 52)]
     arms = [
-        Arm(name="windowed", policy="window(256, 16)", settled_sessions=24.0, collapsed=False,
+        PolicyRun(name="windowed", policy="window(256, 16)", settled_sessions=24.0, collapsed=False,
             occupancy_max=0.41, timeline=steady),
-        Arm(name="unbounded", policy="unbounded", settled_sessions=24.0, collapsed=True, collapse=collapse(),
+        PolicyRun(name="unbounded", policy="unbounded", settled_sessions=24.0, collapsed=True, collapse=collapse(),
             lost_sessions=24, occupancy_max=1.0, timeline=list(collapse_windows(24))),
-        Arm(name="unbounded, memory guard", policy="unbounded", guard="memory", settled_sessions=11.0,
+        PolicyRun(name="unbounded, memory guard", policy="unbounded", guard="memory", settled_sessions=11.0,
             collapsed=False, occupancy_max=0.97, filled_share=0.94, timeline=steady),
     ]  # fmt: skip
     trials = [
-        Trials(policy="unbounded", sessions=16, session_length_s=60.0, trials=20, collapsed=14, share_low=0.49,
+        RepeatSeries(policy="unbounded", sessions=16, session_length_s=60.0, trials=20, collapsed=14, share_low=0.49,
                share_high=0.86, predicted_probability=0.66, collapse_t_s=[55.0] * 14 + [None] * 6),
-        Trials(policy="window(256, 16)", sessions=16, session_length_s=60.0, trials=20, collapsed=0,
+        RepeatSeries(policy="window(256, 16)", sessions=16, session_length_s=60.0, trials=20, collapsed=0,
                share_low=0.0, share_high=0.14, predicted_probability=0.0, collapse_t_s=[None] * 20),
     ]  # fmt: skip
     return capacity_report(arms=arms, trials=trials, **changes)
@@ -316,7 +322,7 @@ def probe_report(**changes):
                 fits = policy != "unbounded" or sessions * minute < 500
                 median = 5.0 + 0.8 * sessions + per_minute * minute * sessions / 16
                 cells.append(
-                    ProbedCell(
+                    GridCellResult(
                         policy=policy, sessions=sessions, age_s=60.0 * minute, resident_tokens=272, steps=60 * fits,
                         median_ms=median if fits else None, noise=0.02 if fits else None,
                         skipped=None if fits else "the pool does not hold it",
@@ -334,12 +340,12 @@ def probe_report(**changes):
         "command": "probe",
         "verdict": None,
         "answer": "window(256, 16): flat in age (x1.01); at 1 h a step fits 80 ms with 93 sessions, extrapolated.",
-        "probe": Probe(
+        "probe": ProbeResult(
             kind="latency",
             cells=cells,
             policies=costs,
             movers=["encoder: 40 %", "attention: 12 %"],
-            limits=Limits(
+            limits=DevicePeaksResult(
                 bytes_per_s=4e10,
                 flops_per_s=2e11,
                 weight_bytes=10**8,
@@ -360,11 +366,11 @@ def quality_report(**changes):
 
     def variant(name, sinks, factor, standing, **more):
         by_age = [
-            AgedPerplexity(age=age, tokens=2000, perplexity=value * factor)
+            PerplexityByAge(age=age, tokens=2000, perplexity=value * factor)
             for age, value in zip(ages, healthy, strict=True)
         ]
         spoken = [
-            SpokenStretch(age=age, repetition=0.1, distinct_1=0.6, distinct_2=0.9, entropy=2.5, echo=0.01)
+            FreeRunByAge(age=age, repetition=0.1, distinct_1=0.6, distinct_2=0.9, entropy=2.5, echo=0.01)
             for age in (0, 128, 256)
         ]
         bounded = name != "unbounded"
@@ -376,15 +382,15 @@ def quality_report(**changes):
                 "perplexity": 10.4 * factor, "by_age": by_age, "spoken": spoken, "standing": standing,
                 "excess": interval_of(math.log(factor), 0.01) if bounded else None,
                 "turns": AnsweredTurns(
-                    turns=32, keywords=Measured(value=0.5, low=0.36, high=0.64),
-                    ended=Measured(value=1.0, low=0.92, high=1.0), reference_loss=interval_of(1.2, 0.2),
+                    turns=32, keywords=EstimateResult(value=0.5, low=0.36, high=0.64),
+                    ended=EstimateResult(value=1.0, low=0.92, high=1.0), reference_loss=interval_of(1.2, 0.2),
                     agreement=interval_of(0.8, 0.1) if bounded else None,
                 ),
                 "why": f"text: perplexity {100 * (factor - 1):+.1f} %" if bounded else "", **more,
             }
         )  # fmt: skip
 
-    broke = Broke(age=10_000, how="predicts the text half as well as before")
+    broke = BreakdownResult(age=10_000, how="predicts the text half as well as before")
     variants = [
         variant("unbounded", 0, 1.0, "baseline", text_broke=broke),
         variant("window(256, 0)", 0, 1.9, "worse"),
@@ -395,7 +401,7 @@ def quality_report(**changes):
     best = Recommended(
         name="window(256, 4)", bytes_per_session=12 * 2**20, tested=12_001, compared_to=8192, why="text"
     )
-    part = Quality(
+    part = QualityResult(
         model="a small model", text="a.txt", text_tokens=36_003, streams=3, questions=24, sessions=4,
         context=8192, stretch=2000, margin=math.log(1.05), variants=variants, recommended=best,
     )  # fmt: skip
@@ -404,14 +410,14 @@ def quality_report(**changes):
         "verdict": None,
         "answer": "Smallest that cannot be told from unbounded (within 5 %): window(256, 4).",
         "weights": "a checkpoint",
-        "probe": Probe(kind="quality", quality=part),
+        "probe": ProbeResult(kind="quality", quality=part),
         **changes,
     }
     return report(**given)
 
 
 def interval_of(value, half):
-    return Measured(value=value, low=value - half, high=value + half)
+    return EstimateResult(value=value, low=value - half, high=value + half)
 
 
 def nothing_report(**changes):

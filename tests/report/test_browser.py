@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from metronome_cli.report.html import write_html
+from metronome_cli.report.html.page import write_html
 from tests.report.builders import arms_report
 from tests.report.test_pages import hostile_report
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from metronome_cli.report.facts import notes
-from metronome_cli.run.answer import answer
+from metronome_cli.capacity.summary import summarize
+from metronome_cli.report.conditions import notes
 from tests.report.builders import every_report
 
 
@@ -15,6 +15,6 @@ def report():
 @pytest.mark.parametrize(("busy", "said"), [(1.9, True), (0.1, False), (None, False)])
 def test_the_cores_that_others_used_are_in_answer_and_notes(report, busy, said):
     report.environment = {**report.environment, "cores": 2, "busy_cores": busy}
-    text = answer(report, report.capacity.points[0])
+    text = summarize(report, report.capacity.points[0])
     assert ("on a busy machine: other work used 1.9 of 2 cores." in text) == said
     assert any("1.9 of 2 cores" in note for note in notes(report)) == said

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from metronome_cli.cli import run
-from metronome_cli.report.events import EventsFile
-from metronome_cli.report.gates import Gate
-from metronome_cli.report.metrics import METRICS, find_metric
-from metronome_cli.report.story import CONDITIONS
-from metronome_cli.report.write import report_json, write_report, write_text
+from metronome_cli.cli.main import run
+from metronome_cli.report.compare.compared_metrics import METRICS, find_metric
+from metronome_cli.report.compare.gates import Gate
+from metronome_cli.report.event_log import EventsFile
+from metronome_cli.report.event_replay import CONDITIONS
+from metronome_cli.report.write_report import report_json, write_report, write_text
 from tests.report.builders import capacity_report, collapse_report, point
 
 
@@ -118,7 +118,7 @@ def test_a_report_that_cannot_be_read_beside_events_is_told_how_to_rebuild_it(
 
 def test_these_commands_import_no_torch():
     code = (
-        "import sys; from metronome_cli.cli import run; run(['report', '--help']); run(['compare', '--help']); "
+        "import sys; from metronome_cli.cli.main import run; run(['report', '--help']); run(['compare', '--help']); "
         "bad = {'torch', 'matplotlib', 'scipy', 'transformers'} & set(sys.modules); sys.exit(bool(bad))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.errors import UsageError
-from metronome_cli.report.compare import ComparePlan, compare
-from metronome_cli.report.events import EVENTS_FILE, head
-from metronome_cli.report.html import render_html
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.strict_json import dumps
+from metronome_cli.report.compare.comparison import ComparisonPlan, compare
+from metronome_cli.report.event_log import EVENTS_FILE, head
+from metronome_cli.report.event_replay import CONDITIONS
+from metronome_cli.report.html.page import render_html
 from metronome_cli.report.junit import render_junit
-from metronome_cli.report.read import parse_report
+from metronome_cli.report.plain_text import render_text
+from metronome_cli.report.read_report import parse_report
 from metronome_cli.report.rebuild import rebuild
-from metronome_cli.report.story import CONDITIONS
-from metronome_cli.report.strict_json import dumps
-from metronome_cli.report.text import render_text
-from metronome_cli.report.write import report_json, write_text
+from metronome_cli.report.write_report import report_json, write_text
 from tests.report.builders import (
     arms_report,
     capacity_report,
@@ -99,7 +99,7 @@ def test_comparison_takes_whatever_is_accepted(tmp_path, place, value):
         return
     base = write_text(tmp_path / "base.json", report_json(accepted(SOURCES[place[0]])))
     new = write_text(tmp_path / "new.json", report_json(report))
-    assert compare(ComparePlan(base, new, allow_mismatch=True)).exit_code == 0
+    assert compare(ComparisonPlan(base, new, allow_mismatch=True)).exit_code == 0
 
 
 EVENTS = st.fixed_dictionaries(

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metronome_cli.config.values import address
-from metronome_cli.errors import UsageError
-from metronome_cli.forecast.prometheus import parse
-from metronome_cli.measure.histogram import LogHistogram
-from metronome_cli.report.exposition import ALL
+from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.config.readers import address
+from metronome_cli.core.errors import UsageError
+from metronome_cli.measure.histogram import LatencyHistogram
+from metronome_cli.protocols.prometheus_text import parse
 from metronome_cli.report.metrics_server import MetricsServer
-from metronome_cli.run.point import PointPlan, PointRun
-from tests.run.builders import always, lab_on
+from metronome_cli.report.prometheus import ALL
+from tests.capacity.builders import always, lab_on
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
 
@@ -90,7 +90,7 @@ def test_buckets_rise_and_counters_never_fall(server):
 
 @given(st.lists(st.floats(0.002, 20_000), max_size=60), st.floats(0.01, 15_000))
 def test_a_bucket_holds_what_does_not_exceed_its_bound_to_a_quarter_of_a_percent(values, bound):
-    histogram = LogHistogram()
+    histogram = LatencyHistogram()
     for value in values:
         histogram.add(value)
     (count,) = histogram.cumulative([bound])

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.report import html
-from metronome_cli.report.arms import Arm
-from metronome_cli.report.audio import AudioFile, AudioRefusal, AudioReport
-from metronome_cli.report.facts import RANDOM_WEIGHTS, VIRTUAL_CLOCK
-from metronome_cli.report.plot_capacity import best_points
-from metronome_cli.report.plots import plots
-from metronome_cli.report.plotting import deadline_of, tick_s
-from metronome_cli.report.svg import ROLES
-from metronome_cli.report.thin import thin
+from metronome_cli.report.conditions import RANDOM_WEIGHTS, VIRTUAL_CLOCK
+from metronome_cli.report.html import page
+from metronome_cli.report.html.capacity_plots import best_points
+from metronome_cli.report.html.plots import plots
+from metronome_cli.report.html.plotting import deadline_of, tick_s
+from metronome_cli.report.html.svg import ROLES
+from metronome_cli.results.audio_files import AudioFile, AudioFiles, RefusedAudioFile
+from metronome_cli.results.policy_runs import PolicyRun
+from metronome_cli.results.timeline import downsample
 from tests.report.builders import (
     PROFILE,
     capacity_report,
@@ -41,10 +41,10 @@ def hostile_report():
         environment={"cpu": HOSTILE, "devices": [{"name": HOSTILE}]},
         weights=HOSTILE,
         error=HOSTILE,
-        arms=[Arm(name=HOSTILE, policy=HOSTILE, collapsed=False, timeline=windows)],
-        audio=AudioReport(
+        arms=[PolicyRun(name=HOSTILE, policy=HOSTILE, collapsed=False, timeline=windows)],
+        audio=AudioFiles(
             files_used=[AudioFile(file=HOSTILE, notes=[HOSTILE])],
-            files_refused=[AudioRefusal(file=HOSTILE, reason=HOSTILE)],
+            files_refused=[RefusedAudioFile(file=HOSTILE, reason=HOSTILE)],
         ),
     )
     for each in given_report.capacity.points:
@@ -96,7 +96,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def pages():
     return {
-        name: html.render_html(each) for name, each in {**every_report(), "hostile": hostile_report()}.items()
+        name: page.render_html(each) for name, each in {**every_report(), "hostile": hostile_report()}.items()
     }
 
 
@@ -110,8 +110,8 @@ def test_a_page_runs_nothing_and_asks_for_nothing(pages, name):
     assert {link[1:] for link in page.links} <= set(page.ids)
     assert not page.unbalanced
     assert not page.open
-    assert "default-src 'none'" in html.POLICY
-    assert html.escape(html.POLICY) in pages[name]
+    assert "default-src 'none'" in page.POLICY
+    assert page.escape(page.POLICY) in pages[name]
     assert not re.search(r"url\((?!#)|@import|https?://", re.sub(r"https://a\.example", "", pages[name]))
 
 
@@ -124,7 +124,7 @@ def test_hostile_text_stays_text(pages):
 
 @given(st.text())
 def test_any_text_is_escaped(value):
-    shown = html.text(value)
+    shown = page.text(value)
     assert not set(shown) & set("<>\"'")
     shown.encode()
 
@@ -144,7 +144,7 @@ def test_a_page_has_the_answer_the_conditions_and_every_setting(pages):
 
 
 def test_the_same_report_makes_the_same_page(pages):
-    assert html.render_html(capacity_report()) == pages["capacity"]
+    assert page.render_html(capacity_report()) == pages["capacity"]
 
 
 # -- plots ------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_extreme_latencies_are_drawn(latency):
 @given(st.integers(1, 3000), st.integers(1, 400))
 def test_a_thinned_timeline_keeps_peaks_and_sums(length, most):
     windows = [window(float(t), 3, 10.0 + t % 97, misses=t % 5, empty_frames=t % 3) for t in range(length)]
-    short = thin(windows, most)
+    short = downsample(windows, most)
     assert len(short) <= most
     for field in ("misses", "empty_frames", "frames"):
         assert sum(getattr(w, field) for w in short) == sum(getattr(w, field) for w in windows)

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.report.model import Report
-from metronome_cli.report.plot_surface import cost_surface, fitted_ms, formula
-from metronome_cli.report.probe import PolicyCost, Probe, ProbedCell
-from metronome_cli.report.probe_text import device, small_plot, surfaces
-from metronome_cli.report.tables_probe import policy_costs
+from metronome_cli.report.html.cost_surface_plot import cost_surface, fitted_ms, formula
+from metronome_cli.report.tables.latency_tables import policy_costs
+from metronome_cli.report.tables.surface_tables import device, small_plot, surfaces
+from metronome_cli.results.latency_result import GridCellResult, PolicyCost, ProbeResult
+from metronome_cli.results.run_report import Report
 from tests.report.builders import nothing_report, probe_report
 
 
-def cells_of(report: Report) -> list[ProbedCell]:
+def cells_of(report: Report) -> list[GridCellResult]:
     assert report.probe is not None
     return report.probe.cells
 
@@ -49,7 +49,7 @@ def test_whether_it_grows_is_said_with_its_interval() -> None:
     window, unbounded = policy_costs(probe_report()).rows
     assert window[-3:] == ["1.01", "0.98 to 1.04", "yes"]
     assert unbounded[-3:] == ["2.40", "-", "no"]
-    unclear = Probe(kind="latency", policies=[PolicyCost(policy="a", oldest_over_youngest=1.2)])
+    unclear = ProbeResult(kind="latency", policies=[PolicyCost(policy="a", oldest_over_youngest=1.2)])
     assert policy_costs(probe_report(probe=unclear)).rows[0][-1] == "not clear"
 
 
@@ -92,7 +92,7 @@ def test_the_fit_is_the_formula(
     fixed: float, each: float, token: float, sessions: int, resident: int
 ) -> None:
     cost = PolicyCost(policy="a", fixed_ms=fixed, per_session_ms=each, per_kilotoken_ms=token)
-    cell = ProbedCell(policy="a", sessions=sessions, age_s=1.0, resident_tokens=resident, steps=1)
+    cell = GridCellResult(policy="a", sessions=sessions, age_s=1.0, resident_tokens=resident, steps=1)
     expected = fixed + each * sessions + token * sessions * resident / 1000
     assert fitted_ms(cost, cell) == pytest.approx(expected)
     assert fitted_ms(PolicyCost(policy="a"), cell) is None
@@ -103,8 +103,10 @@ def test_the_fit_is_the_formula(
 @given(medians=st.lists(st.one_of(st.none(), st.floats(1e-6, 1e9)), min_size=2, max_size=6))
 def test_any_medians_can_be_drawn(medians: list[float | None]) -> None:
     cells = [
-        ProbedCell(policy="a_$x$", sessions=2**at, age_s=60.0, resident_tokens=9, steps=3, median_ms=median)
+        GridCellResult(
+            policy="a_$x$", sessions=2**at, age_s=60.0, resident_tokens=9, steps=3, median_ms=median
+        )
         for at, median in enumerate(medians)
     ]
-    plot = cost_surface(probe_report(probe=Probe(kind="latency", cells=cells)))
+    plot = cost_surface(probe_report(probe=ProbeResult(kind="latency", cells=cells)))
     assert (plot is None) == (sum(median is not None for median in medians) < 2)

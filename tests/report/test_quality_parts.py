@@ -6,20 +6,20 @@ import math
 
 import pytest
 
-from metronome_cli.report.html import render_html
-from metronome_cli.report.model import Report
-from metronome_cli.report.plot_quality import perplexity_by_age, repetition_by_age
-from metronome_cli.report.probe import Probe
-from metronome_cli.report.quality import AgedPerplexity, Quality
-from metronome_cli.report.svg import SERIES
-from metronome_cli.report.table import Table
-from metronome_cli.report.tables_quality import answers, by_age, quality_tables, spoken, standings
-from metronome_cli.report.text import render_text
-from metronome_cli.run.probe_quality import answer_of
+from metronome_cli.probe.quality_report import answer_of
+from metronome_cli.report.html.page import render_html
+from metronome_cli.report.html.quality_plots import perplexity_by_age, repetition_by_age
+from metronome_cli.report.html.svg import SERIES
+from metronome_cli.report.plain_text import render_text
+from metronome_cli.report.tables.quality_tables import answers, by_age, quality_tables, spoken, standings
+from metronome_cli.report.tables.table import Table
+from metronome_cli.results.latency_result import ProbeResult
+from metronome_cli.results.quality_result import PerplexityByAge, QualityResult
+from metronome_cli.results.run_report import Report
 from tests.report.builders import nothing_report, probe_report, quality_report
 
 
-def part_of(report: Report) -> Quality:
+def part_of(report: Report) -> QualityResult:
     assert report.probe is not None
     assert report.probe.quality is not None
     return report.probe.quality
@@ -75,7 +75,7 @@ def test_ages_are_columns_and_a_short_stream_has_dashes() -> None:
 def test_many_ages_are_thinned_to_ten_at_most(count: int) -> None:
     part = part_of(quality_report())
     for one in part.variants:
-        one.by_age = [AgedPerplexity(age=at * 100, tokens=100, perplexity=9.0) for at in range(count)]
+        one.by_age = [PerplexityByAge(age=at * 100, tokens=100, perplexity=9.0) for at in range(count)]
     ages = [column.name for column in by_age(part).columns][1:]
     assert 1 <= len(ages) <= 10
     assert ages[0] == "0"
@@ -119,7 +119,7 @@ def test_unbounded_and_the_recommended_are_always_drawn() -> None:
     part = part_of(quality_report())
     others = [part.variants[1].model_copy(update={"name": f"window(8, {at})"}) for at in range(20)]
     part.variants = [*others, *part.variants]
-    plot = repetition_by_age(quality_report(probe=Probe(kind="quality", quality=part)))
+    plot = repetition_by_age(quality_report(probe=ProbeResult(kind="quality", quality=part)))
     assert plot is not None
     assert ">unbounded<" in plot.wide
     assert ">window(256, 4)<" in plot.wide
@@ -130,7 +130,7 @@ def test_one_stretch_is_no_line() -> None:
     part = part_of(quality_report())
     for one in part.variants:
         one.by_age, one.spoken = one.by_age[:1], one.spoken[:1]
-    report = quality_report(probe=Probe(kind="quality", quality=part))
+    report = quality_report(probe=ProbeResult(kind="quality", quality=part))
     assert perplexity_by_age(report) is None
     assert repetition_by_age(report) is None
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metronome_cli.errors import MetronomeError, UsageError
-from metronome_cli.report import schema
-from metronome_cli.report.environment import environment
-from metronome_cli.report.measured import LatencyMs
-from metronome_cli.report.model import Report
-from metronome_cli.report.read import load_report, parse_report
-from metronome_cli.report.strict_json import BadJson, dumps, loads
-from metronome_cli.report.write import report_json, write_report, write_text
+from metronome_cli.core.errors import MetronomeError, UsageError
+from metronome_cli.core.strict_json import BadJson, dumps, loads
+from metronome_cli.measure.environment import environment
+from metronome_cli.report.read_report import load_report, parse_report
+from metronome_cli.report.write_report import report_json, write_report, write_text
+from metronome_cli.results import schema
+from metronome_cli.results.measured import LatencyMs
+from metronome_cli.results.run_report import Report
 from tests.report.builders import capacity_report, every_report, point, report
 
 VALIDATOR = jsonschema.Draft202012Validator(schema.report_schema())

@@ -3,12 +3,12 @@
 import sys
 from pathlib import Path
 
-from metronome_cli.control.aimd import AimdGains
-from metronome_cli.report.events import EventsFile
-from metronome_cli.report.story import CONDITIONS
-from metronome_cli.run.search import Search
+from metronome_cli.capacity.aimd import AimdGains
+from metronome_cli.capacity.bisect_search import Search
+from metronome_cli.report.event_log import EventsFile
+from metronome_cli.report.event_replay import CONDITIONS
+from tests.capacity.builders import always, lab_on
 from tests.report.builders import report
-from tests.run.builders import always, lab_on
 
 
 def main(directory):

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 
-from metronome_cli.run.observer import Snapshot
+from metronome_cli.results.events import Snapshot
 from metronome_cli.ui import make_observer
 
 DEADLINE_MS = 80.0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from metronome_cli.ui.dashboard import View, dashboard
+from metronome_cli.ui.dashboard import DashboardState, dashboard
 from metronome_cli.ui.glyphs import ASCII
 from metronome_cli.ui.plain import PlainLines, window_line
 from tests.ui.demo import snapshot_at
@@ -27,7 +27,9 @@ def test_a_search_tells_its_time_and_where_its_point_is(snapshot, said):
     """No share of a whole that nobody knows: the time it has, and the steps of the number that is tried now."""
     line = window_line(snapshot)
     page = " ".join(
-        dashboard(View(phase="confirm", detail="24 sessions", snapshot=snapshot), 120, ASCII).plain.split()
+        dashboard(
+            DashboardState(phase="confirm", detail="24 sessions", snapshot=snapshot), 120, ASCII
+        ).plain.split()
     )
     for shown in (line, page):
         assert said in shown
@@ -37,7 +39,7 @@ def test_a_search_tells_its_time_and_where_its_point_is(snapshot, said):
 
 
 def test_how_far_a_phase_is_is_not_said_of_the_next_one():
-    view = View(phase="next", detail="26 sessions", snapshot=snapshot_at(0.5))
+    view = DashboardState(phase="next", detail="26 sessions", snapshot=snapshot_at(0.5))
     assert "step 240" not in dashboard(view, 120, ASCII).plain
 
 
@@ -64,4 +66,4 @@ def test_plain_lines_say_what_is_awaited_where_nothing_is_told():
 def test_long_limits_are_read_in_hours():
     slow = replace(snapshot_at(0.5), deadline_ms=3_600_000.0)
     assert "ms of 1 h" in window_line(slow)
-    assert "ms of 1 h" in dashboard(View(snapshot=slow), 80, ASCII).plain
+    assert "ms of 1 h" in dashboard(DashboardState(snapshot=slow), 80, ASCII).plain

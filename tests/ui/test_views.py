@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from metronome_cli.errors import UsageError
-from metronome_cli.report.words import collapse_line
-from metronome_cli.run.observer import Observers, progress_only
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.formatting import collapse_line
+from metronome_cli.results.events import ObserverGroup, progress_only
 from metronome_cli.ui import live, make_observer
-from metronome_cli.ui.dashboard import View, dashboard
+from metronome_cli.ui.dashboard import DashboardState, dashboard
 from metronome_cli.ui.glyphs import ASCII, UNICODE, bar, glyphs_for, printable
 from metronome_cli.ui.live import LiveView
 from metronome_cli.ui.plain import PlainLines, window_line
@@ -47,7 +47,7 @@ class Time:
 
 
 def seen(share):
-    view = View(phase="confirm", detail="24 sessions", snapshot=snapshot_at(share))
+    view = DashboardState(phase="confirm", detail="24 sessions", snapshot=snapshot_at(share))
     view.points = [(16, "pass"), (32, "fail"), (24, "inconclusive")]
     return view
 
@@ -76,7 +76,7 @@ def working(share=0.25):
 @given(width=st.integers(20, 200), share=st.floats(0, 1))
 def test_work_without_sessions_counts_none(width, share):
     """How far and how long yet; no zeros of sessions, frames or latencies that nobody has."""
-    page = dashboard(View(snapshot=working(share), elapsed_s=12.0), width, ASCII).plain
+    page = dashboard(DashboardState(snapshot=working(share), elapsed_s=12.0), width, ASCII).plain
     assert all(cell_len(line) <= width for line in page.split("\n"))
     assert not any(word in page for word in ("running", "waiting", "p99", "frames", "clock"))
     assert "random weights" in page
@@ -88,7 +88,7 @@ def test_work_without_sessions_says_how_long_yet():
     view.snapshot(working(0.25))
     view.close()
     assert stream.getvalue() == "[    0.0 s] probe visit 9 of 36: unbounded | 25 % done, about 36 s left\n"
-    page = dashboard(View(snapshot=working(0.25), elapsed_s=12.0), 80, ASCII).plain
+    page = dashboard(DashboardState(snapshot=working(0.25), elapsed_s=12.0), 80, ASCII).plain
     assert "25 %" in page
     assert "about 36 s left" in page
 
@@ -160,7 +160,7 @@ def test_a_terminal_gets_the_live_view_unless_it_is_dumb(monkeypatch):
 
 
 def test_none_shows_nothing():
-    assert isinstance(make_observer("none", BrokenStream()), Observers)
+    assert isinstance(make_observer("none", BrokenStream()), ObserverGroup)
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones():
@@ -254,7 +254,7 @@ def test_control_codes_in_a_file_name_do_not_reach_the_terminal():
 
 def test_who_moves_is_not_said_where_nobody_tells():
     blind = replace(snapshot_at(0.5), occupancy=None)
-    for shown in (window_line(blind), dashboard(View(snapshot=blind), 80, ASCII).plain):
+    for shown in (window_line(blind), dashboard(DashboardState(snapshot=blind), 80, ASCII).plain):
         assert "running" not in shown
         assert "shed" in shown
     assert "24 running" in window_line(snapshot_at(0.5))
@@ -279,6 +279,6 @@ def test_live_view_keeps_time_where_nothing_was_told_for_seconds(monkeypatch):
 def test_a_servers_own_counts_are_told_apart_from_the_callers_seated_here():
     ours = replace(snapshot_at(0.5), admitted=0, told_by_server=True, running=4)
     assert "confirm: 0 seated | server: 4 running 0 waiting" in window_line(ours)
-    rows = dashboard(View(snapshot=ours), 80, ASCII).plain.split("\n")
+    rows = dashboard(DashboardState(snapshot=ours), 80, ASCII).plain.split("\n")
     assert next(row for row in rows if row.startswith("sessions")).split()[1:3] == ["31", "offered"]
     assert "server    4 running  0 waiting" in rows

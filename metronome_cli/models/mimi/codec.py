@@ -12,9 +12,9 @@ from metronome_cli.models.mimi import seanet
 from metronome_cli.models.mimi.conv import ChannelUpsample, Conv
 from metronome_cli.models.mimi.quantizer import Quantizer
 from metronome_cli.models.mimi.shape import MimiShape
-from metronome_cli.models.mimi.state import RowLayout, SlotRows
+from metronome_cli.models.mimi.state import CodecRows, RowLayout
 from metronome_cli.models.mimi.transformer import CodecTransformer
-from metronome_cli.models.source import WeightSource
+from metronome_cli.models.weights.source import WeightSource
 
 
 class Mimi:
@@ -26,9 +26,9 @@ class Mimi:
     def __init__(self, weights: WeightSource, shape: MimiShape, levels: int, *, speaks: bool = True) -> None:
         self.shape = shape
         self.levels = levels
-        self.encoder = Encoder(weights, shape)
+        self.encoder = MimiEncoder(weights, shape)
         self.quantizer = Quantizer(weights, shape, levels)
-        self.decoder = Decoder(weights, shape) if speaks else None
+        self.decoder = MimiDecoder(weights, shape) if speaks else None
 
     def new_state(self) -> CodecState:
         """Room for sessions' memory; no slot is open in it."""
@@ -70,10 +70,10 @@ class CodecState:
 class HalfState:
     """One half's memory of every slot: convolution contexts, transformer rings, positions seen."""
 
-    def __init__(self, width: int, rings: list[SlotRows], device: torch.device) -> None:
+    def __init__(self, width: int, rings: list[CodecRows], device: torch.device) -> None:
         self.rings = rings
-        self.rows = SlotRows((width,), device, torch.float32)
-        self.lengths = SlotRows((), device, torch.int64)
+        self.rows = CodecRows((width,), device, torch.float32)
+        self.lengths = CodecRows((), device, torch.int64)
 
     def open(self, slot: int) -> None:
         """Forget whatever the slot held."""
@@ -107,7 +107,7 @@ class Batch:
         self.fresh = lengths == 0
 
 
-class Encoder:
+class MimiEncoder:
     """Samples to latents."""
 
     def __init__(self, weights: WeightSource, shape: MimiShape) -> None:
@@ -134,7 +134,7 @@ class Encoder:
         return latents[:, 0]
 
 
-class Decoder:
+class MimiDecoder:
     """Latents to samples."""
 
     def __init__(self, weights: WeightSource, shape: MimiShape) -> None:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metronome_cli.engine.linear import Projection
+from metronome_cli.engine.projection import Projection
 from metronome_cli.models.mimi.state import RowLayout
-from metronome_cli.models.source import WeightSource
+from metronome_cli.models.weights.source import WeightSource
 
 
 class Conv:

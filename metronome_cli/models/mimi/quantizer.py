@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from metronome_cli.models.mimi.shape import MimiShape
-from metronome_cli.models.source import WeightSource
+from metronome_cli.models.weights.source import WeightSource
 
 _USAGE_FLOOR = 1e-5  # a centroid is its sum over its usage, the usage at least this
 

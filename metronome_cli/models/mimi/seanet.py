@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from metronome_cli.models.mimi.conv import Conv, TransposedConv
 from metronome_cli.models.mimi.shape import MimiShape
 from metronome_cli.models.mimi.state import RowLayout
-from metronome_cli.models.source import WeightSource
+from metronome_cli.models.weights.source import WeightSource
 
 Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 _ELU_GAIN = 1.3  # keeps the variance of random weights through an ELU

@@ -24,14 +24,14 @@ class RowLayout:
     def __init__(self) -> None:
         self.width = 0
 
-    def take(self, columns: int, channels: int) -> Span:
+    def take(self, columns: int, channels: int) -> RowSpan:
         """Room for `columns` x `channels` numbers."""
-        span = Span(self.width, columns, channels)
+        span = RowSpan(self.width, columns, channels)
         self.width += columns * channels
         return span
 
 
-class Span:
+class RowSpan:
     """One convolution's part of a row."""
 
     __slots__ = ("channels", "columns", "start", "stop")
@@ -47,7 +47,7 @@ class Span:
         return rows[:, self.start : self.stop].view(-1, self.columns, self.channels)
 
 
-class SlotRows:
+class CodecRows:
     """A table with one row a slot, growing as higher slots are opened."""
 
     def __init__(self, shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> None:

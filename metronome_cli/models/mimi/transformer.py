@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metronome_cli.engine.linear import Projection
+from metronome_cli.engine.projection import Projection
 from metronome_cli.models.mimi.shape import MimiShape
-from metronome_cli.models.mimi.state import SlotRows
-from metronome_cli.models.source import WeightSource
+from metronome_cli.models.mimi.state import CodecRows
+from metronome_cli.models.weights.source import WeightSource
 
 _NORM_EPS = 1e-5
 _LONG = 1 << 16  # numbers in one slot's ring of one layer from which a copy costs more than a call
@@ -63,19 +63,21 @@ class CodecTransformer:
         self._frequencies = shape.rope_theta ** -(pairs / shape.head_dim)
         self._device, self._dtype = weights.device, weights.dtype
 
-    def new_rings(self) -> list[SlotRows]:
+    def new_rings(self) -> list[CodecRows]:
         """For each layer, a table of keys and values: [slots, 2, heads, ring, head_dim]."""
         shape = (2, self.shape.heads, self.ring, self.shape.head_dim)
-        return [SlotRows(shape, self._device, self._dtype) for _ in self.layers]
+        return [CodecRows(shape, self._device, self._dtype) for _ in self.layers]
 
-    def __call__(self, x: Tensor, slots: Sequence[int], lengths: Tensor, rings: Sequence[SlotRows]) -> Tensor:
+    def __call__(
+        self, x: Tensor, slots: Sequence[int], lengths: Tensor, rings: Sequence[CodecRows]
+    ) -> Tensor:
         """x: [batch, columns, hidden], the next `stride` positions of each slot -> the same shape.
 
         lengths: [batch], positions that each slot has seen before. The slots' rings are updated.
         """
         batch, columns = x.shape[:2]
         positions = lengths[:, None] + torch.arange(columns, device=x.device)  # [batch, columns]
-        frame = _Frame(slots, positions, self._rotation(positions, x.dtype), self._visible(positions))
+        frame = _CodecFrame(slots, positions, self._rotation(positions, x.dtype), self._visible(positions))
         rows = x.reshape(batch * columns, -1)
         for layer, ring in zip(self.layers, rings, strict=True):
             joined = layer.attention_input(rows).view(batch, columns, 3, self.shape.heads, -1)
@@ -98,7 +100,7 @@ class CodecTransformer:
         return ((held >= 0) & (behind >= 0) & (behind < self.shape.context))[:, None]
 
 
-class _Frame:
+class _CodecFrame:
     """What all layers of one call share: where to write, how to rotate, what is visible."""
 
     def __init__(

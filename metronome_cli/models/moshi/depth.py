@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metronome_cli.engine.linear import Projection
+from metronome_cli.engine.projection import Projection
 from metronome_cli.models.moshi.shape import MoshiShape
-from metronome_cli.models.source import WeightSource
+from metronome_cli.models.weights.source import WeightSource
 
 EPS = 1e-8
 Pick = Callable[[int, Tensor], Tensor]  # step, logits [batch, codes] -> codes [batch]

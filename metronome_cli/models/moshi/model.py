@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.engine.types import Audio
-from metronome_cli.engine.weights import DecoderWeights
-from metronome_cli.models.base import Stack, StageTimer
-from metronome_cli.models.moshi.network import MoshiNetwork, load_network
-from metronome_cli.models.moshi.sampling import FrameSampler
-from metronome_cli.models.moshi.streams import TokenStreams
-from metronome_cli.models.registry import Loaded
+from metronome_cli.core.types import Audio
+from metronome_cli.engine.decoder_weights import DecoderWeights
+from metronome_cli.engine.interface import CachedDecoder, StageTimer
+from metronome_cli.models.moshi.frame_sampling import FrameSampler
+from metronome_cli.models.moshi.token_streams import TokenStreams
+from metronome_cli.models.moshi.weights import MoshiWeights, load_network
+from metronome_cli.models.registry import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class MoshiOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class MoshiStep:
     """What the language model made of a frame. said: [batch, 1 + spoken], text first, as sampled; frame: the
     same shape, the streams' delays undone; speaks: [batch], whether `frame` is one yet."""
 
@@ -51,7 +51,7 @@ class MoshiModel:
     State a slot, all outside the pool: Mimi's encoder and decoder, the delayed tokens, a generator.
     """
 
-    def __init__(self, network: MoshiNetwork, seed: int) -> None:
+    def __init__(self, network: MoshiWeights, seed: int) -> None:
         shape = network.shape
         self.shape = shape
         self._network = network
@@ -100,7 +100,7 @@ class MoshiModel:
     @torch.inference_mode()
     def frame(
         self,
-        stack: Stack,
+        stack: CachedDecoder,
         slots: Sequence[int],
         audio: Sequence[Audio],
         tokens_out: Sequence[int],
@@ -122,7 +122,9 @@ class MoshiModel:
         return [MoshiOutput(row[:n], out) for row, n, out in zip(tokens, tokens_out, sound, strict=True)]
 
     @torch.inference_mode()
-    def reply(self, stack: Stack, slots: Sequence[int], heard: Tensor, timer: StageTimer) -> Reply:
+    def reply(
+        self, stack: CachedDecoder, slots: Sequence[int], heard: Tensor, timer: StageTimer
+    ) -> MoshiStep:
         """The frame between the codec's halves: the user's codes [batch, heard] in, tokens out."""
         network = self._network
         with timer("prefill"):
@@ -136,7 +138,7 @@ class MoshiModel:
                 said = torch.cat([said, network.depth.run(hidden, text, self._sampler.code)], dim=1)
         self._sampler.check()
         frame = self._streams.finish(step, said)
-        return Reply(said, frame, step.speaks)
+        return MoshiStep(said, frame, step.speaks)
 
     def describe(self) -> Mapping[str, Any]:
         """Adapter, weights, parameters, bytes of state a session by part, none of it in the pool."""
@@ -160,7 +162,7 @@ class MoshiModel:
         samples = torch.from_numpy(np.stack(audio)).to(self._network.device)
         return self._network.mimi.encode(self._codec, slots, samples)[:, : self.shape.options.heard]
 
-    def _speak(self, slots: Sequence[int], reply: Reply) -> list[Audio | None]:
+    def _speak(self, slots: Sequence[int], reply: MoshiStep) -> list[Audio | None]:
         """Audio of the slots that have a frame to say."""
         rows = [row for row, speaks in enumerate(reply.speaks.tolist()) if speaks]
         sound: list[Audio | None] = [None] * len(slots)
@@ -172,7 +174,7 @@ class MoshiModel:
         return sound
 
 
-def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> Loaded:
+def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> LoadedModel:
     """See `models.registry`."""
     model = MoshiModel.from_profile(profile, weights or "random", device, seed)
-    return Loaded(model.decoder, model.fresh, chunk=1, weights=model.decoder.source)
+    return LoadedModel(model.decoder, model.fresh, chunk=1, weights=model.decoder.source)

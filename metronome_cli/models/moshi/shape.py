@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from metronome_cli.config.model_shape import ModelShape
 from metronome_cli.config.profile import Profile
-from metronome_cli.config.shape import Shape
-from metronome_cli.errors import UsageError
+from metronome_cli.core.errors import UsageError
+from metronome_cli.models.adapter_options import AdapterOptions
 from metronome_cli.models.mimi.shape import MimiShape
-from metronome_cli.models.options import Options
 
 _MIMI = "mimi_"
 
@@ -42,7 +42,7 @@ class MoshiOptions:
 class MoshiShape:
     """All sizes of one model."""
 
-    decoder: Shape
+    decoder: ModelShape
     options: MoshiOptions
     mimi: MimiShape
 
@@ -50,7 +50,7 @@ class MoshiShape:
     def from_profile(cls, profile: Profile) -> MoshiShape:
         """Raises UsageError for an unknown option, or a frame that is not one frame of the codec."""
         own, codec = _defaults(MoshiOptions), _defaults(MimiShape, _MIMI)
-        given = Options(profile, own | codec)
+        given = AdapterOptions(profile, own | codec)
         shape = cls(
             profile.shape,
             MoshiOptions(**{key: _value(given, key, default) for key, default in own.items()}),
@@ -114,5 +114,5 @@ def _defaults(kind: type[MoshiOptions] | type[MimiShape], prefix: str = "") -> d
     }
 
 
-def _value(given: Options, key: str, default: int | float) -> Any:
+def _value(given: AdapterOptions, key: str, default: int | float) -> Any:
     return given.number(key) if isinstance(default, int) else given.real(key)

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metronome_cli.engine.linear import Projection
+from metronome_cli.engine.decoder_weights import DecoderWeights, LayerWeights
+from metronome_cli.engine.projection import Projection
 from metronome_cli.engine.rotary import Rotary
-from metronome_cli.engine.weights import DecoderWeights, LayerWeights
 from metronome_cli.models.moshi.shape import MoshiShape
-from metronome_cli.models.source import WeightSource
+from metronome_cli.models.weights.source import WeightSource
 
 EPS = 1e-8
 

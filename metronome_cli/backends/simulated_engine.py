@@ -1,0 +1,99 @@
+"""A target without a model: states its step times, fills a pool by the rules, fails on request.
+
+For trying drivers and controllers on the virtual clock, deterministically. Nothing it reports is a measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.core.types import FrameInput, FrameOutput, PoolState, SessionRefused, StepResult
+
+
+class SimulatedEngine:
+    """Step time = `step_s(sessions served)`, nothing when all wait; exhaustion is `stall`."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        seats: int,
+        step_s: Callable[[int], float],
+        *,
+        before_step: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._profile = profile
+        self._seats = seats
+        self._step_s = step_s
+        self._before_step = before_step  # may raise, for tests of faults
+        self._steps = 0
+        self._tokens: dict[int, float] = {}
+        self._used = 0  # blocks of all sessions
+        self._waiting: set[int] = set()
+        self._next_slot = 0
+        pool = profile.pool
+        assert pool is not None
+        self._block_tokens = pool.block_tokens
+        self._total = pool.block_count(profile.shape.kv_bytes_per_token)
+        tokens = profile.tokens
+        self._most_blocks = profile.policy_spec.most_blocks(
+            forward=math.ceil(tokens.into) + (not tokens.fused),
+            frame=math.ceil(max(tokens.per_frame(True), tokens.per_frame(False))),
+            block_tokens=pool.block_tokens,
+        )
+
+    def open(self, age_s: float = 0.0) -> int:
+        if len(self._tokens) >= self._seats:
+            raise SessionRefused("slots", f"no seat is free of {self._seats}")
+        tokens = self._profile.positions_at(age_s)
+        blocks = self._blocks(tokens)
+        if self._used + blocks > self._total:
+            raise SessionRefused("memory", "no room in the pool")
+        self._used += blocks
+        slot = self._next_slot
+        self._next_slot += 1
+        self._tokens[slot] = tokens
+        return slot
+
+    def step(self, frames: Sequence[FrameInput]) -> StepResult:
+        self._steps += 1
+        self._before_step(self._steps)
+        outcomes = [self._serve(frame) for frame in frames]
+        served = sum(not outcome.waiting for outcome in outcomes)
+        seconds = self._step_s(served) if served else 0.0
+        return StepResult(outcomes, {"decode": seconds}, self.pool(), compute_s=seconds)
+
+    def _serve(self, frame: FrameInput) -> FrameOutput:
+        before = self._tokens[frame.slot]
+        fed_back = 0 if self._profile.tokens.fused else frame.tokens_out
+        after = before + self._profile.tokens.into + fed_back
+        grown = self._blocks(after) - self._blocks(before)
+        if self._used + grown > self._total:
+            self._waiting.add(frame.slot)
+            return FrameOutput(frame.slot, frame.tokens_out, 0, waiting=True)
+        self._waiting.discard(frame.slot)
+        self._tokens[frame.slot] = after
+        self._used += grown
+        return FrameOutput(frame.slot, frame.tokens_out, frame.tokens_out)
+
+    def close(self, slot: int) -> None:
+        self._used -= self._blocks(self._tokens.pop(slot))
+        self._waiting.discard(slot)
+
+    def pool(self) -> PoolState:
+        waiting = len(self._waiting)
+        return PoolState(self._used, self._total, len(self._tokens) - waiting, waiting)
+
+    def blocks_at(self, age_s: float) -> int:
+        return self._blocks(self._profile.positions_at(age_s))
+
+    def describe(self) -> dict[str, Any]:
+        return {"device": "none", "weights": "none"}
+
+    def _blocks(self, tokens: float) -> int:
+        blocks, policy = math.ceil(tokens / self._block_tokens), self._profile.policy_spec
+        if self._most_blocks is None:
+            return blocks
+        return self._most_blocks if policy.kind == "ring" else min(blocks, self._most_blocks)

@@ -1,0 +1,33 @@
+"""How a session that lives by itself is paced, and when its frames are given up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from metronome_cli.config.profile import Profile
+
+PIECE_S = 0.080  # longest piece of audio in one message
+GIVE_UP_PERIODS = 10
+GIVE_UP_LEAST_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """A frame that nothing answered for `give_up_s` is empty; who is `backlog_limit` frames behind has lost."""
+
+    period_s: float
+    give_up_s: float
+    backlog_limit: int
+
+    @property
+    def pieces(self) -> int:
+        """Messages a frame."""
+        return max(1, math.ceil(self.period_s / PIECE_S - 1e-9))
+
+
+def beat_of(profile: Profile) -> Pacing:
+    """A frame is given up after ten periods, one second at the least."""
+    frame = profile.frame
+    give_up_s = max(GIVE_UP_LEAST_S, GIVE_UP_PERIODS * frame.period_s)
+    return Pacing(frame.period_s, give_up_s, frame.backlog_limit)

@@ -1,0 +1,132 @@
+"""What vLLM's engine is made with: the profile's pool, context and policy, and above them what the user passes on.
+
+`--engine-arg key=value` is any argument of vLLM's engine, a dash as good as an underscore; the value is read as YAML,
+so that `true`, `4` and `{"a": 1}` mean what they look like. Tensor, pipeline and data parallelism and several
+machines are such arguments, and none of them is looked at here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from typing import Any
+
+import yaml
+
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.config.model_shape import DTYPE_BYTES
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.validation import unknown_hint
+from metronome_cli.core.errors import UsageError
+
+Arguments = dict[str, Any]
+OWN = {"model": "--model or --weights", "hf_overrides": "--policy, or sliding_window here"}
+SIZES_THE_POOL = ("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes")
+MOST_SEATS = 1024  # of our choosing; vLLM keeps a row for every seat
+CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"  # GiB, whole
+_NULL_BLOCK = 1  # vLLM keeps one block for itself
+
+
+def read_arguments(texts: Iterable[str]) -> Arguments:
+    """From "key=value" texts, a later one above an earlier. Raises UsageError."""
+    return dict(_read(text) for text in texts)
+
+
+def _read(text: str) -> tuple[str, Any]:
+    key, _, value = text.partition("=")
+    name = key.strip().lstrip("-").replace("-", "_")
+    if name == "model":
+        raise UsageError(f"--engine-arg {text}: metronome sets {name}", hint=f"use {OWN[name]}")
+    try:
+        return name, yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError):  # a number too long, a date that is none
+        return name, value
+
+
+def check_known(given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raises UsageError for an argument that vLLM's engine does not take."""
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"--engine-arg {name}: vLLM has no such argument", hint=unknown_hint(name, known)
+            )
+
+
+def fitted(profile: Profile, given: Mapping[str, Any], block_multiple: int = 1) -> Profile:
+    """The profile with vLLM's block size and context, and without a pool where vLLM is to size it itself.
+
+    Blocks are a multiple of `block_multiple` positions; a pool in blocks keeps its positions.
+    """
+    shape, pool = profile.shape, profile.pool
+    if "max_model_len" in given:
+        shape = shape.model_copy(update={"context": int(given["max_model_len"])})
+    for key, field in (("dtype", "dtype"), ("kv_cache_dtype", "kv_dtype")):
+        if given.get(key) in DTYPE_BYTES:
+            shape = shape.model_copy(update={field: given[key]})
+    if pool is not None:
+        each = int(given.get("block_size") or math.ceil(pool.block_tokens / block_multiple) * block_multiple)
+        blocks = None if pool.blocks is None else max(1, pool.blocks * pool.block_tokens // each)
+        pool = pool.model_copy(update={"block_tokens": each, "blocks": blocks})
+    if pool is not None and any(key in given for key in SIZES_THE_POOL):
+        pool = None
+    return profile.model_copy(update={"shape": shape, "pool": pool})
+
+
+def engine_arguments(
+    profile: Profile, model: str, seats: int, seed: int, given: Mapping[str, Any]
+) -> Arguments:
+    """All arguments of one engine. `profile` is the fitted one. Raises UsageError for a policy that vLLM lacks."""
+    own: Arguments = {
+        "model": model,
+        "seed": seed,
+        "max_num_seqs": min(seats, MOST_SEATS),
+        "max_model_len": _longest(profile),
+        "enable_prefix_caching": False,  # sessions share nothing, and a shared block would hide growth
+        "disable_log_stats": True,  # its own lines; the statistics come to us
+    }
+    if profile.pool is not None:
+        own["block_size"] = profile.pool.block_tokens
+        own["num_gpu_blocks_override"] = _NULL_BLOCK + profile.pool.block_count(
+            profile.shape.kv_bytes_per_token
+        )
+    overrides = window_overrides(profile.policy_spec, profile.shape.layers)
+    asked = given.get("hf_overrides")
+    if overrides or asked:
+        own["hf_overrides"] = overrides | (asked if isinstance(asked, dict) else {})
+    return own | {key: value for key, value in given.items() if key != "hf_overrides"}
+
+
+def _longest(profile: Profile) -> int:
+    """vLLM starts only when one session of this length fits into the pool."""
+    context, pool = profile.shape.context, profile.pool
+    if pool is None or not profile.policy_spec.grows:
+        return context
+    return min(context, pool.block_count(profile.shape.kv_bytes_per_token) * pool.block_tokens)
+
+
+def window_overrides(policy: CachePolicySpec, layers: int) -> Arguments:
+    """What a model's configuration must say for vLLM to keep a window. Raises UsageError for what it cannot keep."""
+    if policy.kind == "unbounded":
+        return {}
+    if policy.kind != "window" or policy.sinks:
+        raise UsageError(
+            f"--engine vllm cannot keep {policy}: vLLM keeps a cache whole, or under a sliding window without sinks",
+            hint=f"use 'window({policy.window})' or unbounded; --engine in-process keeps {policy}",
+        )
+    return {
+        "sliding_window": policy.window,
+        "use_sliding_window": True,
+        "layer_types": ["sliding_attention"] * layers,
+    }
+
+
+def make_room(
+    arguments: Mapping[str, Any], profile: Profile, environ: MutableMapping[str, str] = os.environ
+) -> None:
+    """On a processor vLLM allows the cache a few GiB that are set beforehand: allow what the pool takes."""
+    blocks = arguments.get("num_gpu_blocks_override")
+    if CPU_SPACE in environ or blocks is None or profile.pool is None:
+        return
+    need = int(blocks) * profile.pool.block_tokens * profile.shape.kv_bytes_per_token
+    environ[CPU_SPACE] = str(max(1, -(-need // 2**30)))

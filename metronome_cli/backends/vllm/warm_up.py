@@ -1,0 +1,88 @@
+"""The first request of a fresh engine: pays what only the first steps pay, and shows whether a window is kept.
+
+A session is given twice its window and a little more, then a few frames. Under a window its blocks stay few; an engine
+that holds all of them keeps the cache whole, whatever the configuration of the model says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from metronome_cli.backends.vllm.engine import Chunk, StreamingEngine
+from metronome_cli.backends.vllm.monitor import frame_positions, window_blocks
+from metronome_cli.config.profile import Profile
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.types import PoolState
+
+FRAMES = 4
+_STATED_S = 0.1  # a scheduler's statement follows the answer
+_SPARE_BLOCKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpResult:
+    """What was seen: positions fed, and blocks that were held then."""
+
+    positions: int
+    blocks: int
+
+
+async def warm(engine: StreamingEngine, profile: Profile) -> WarmUpResult:
+    """Feed one session and let it go. Raises EngineError."""
+    frame = frame_positions(profile)
+    first = max(1, first_positions(profile, engine.context, engine.gauge.pool()))
+    counts = [first, *([frame] * FRAMES)]
+    answered = asyncio.Semaphore(1)
+
+    async def feed() -> AsyncGenerator[Chunk, None]:
+        for count in counts:
+            await answered.acquire()
+            yield Chunk([(7 * place) % engine.vocab for place in range(count)], 1)
+        await asyncio.Event().wait()  # the request stays open, or its blocks would be free
+
+    talk = engine.talk("warm-up", feed())
+    left = len(counts)
+    try:
+        async for heard in talk:
+            left -= heard.done
+            if not left:
+                break
+            if heard.done:
+                answered.release()
+        await asyncio.sleep(_STATED_S)
+        held = engine.gauge.pool().used_blocks
+    finally:
+        await talk.aclose()
+    return WarmUpResult(sum(counts), held)
+
+
+def first_positions(profile: Profile, context: int, pool: PoolState) -> int:
+    """Twice the window and some blocks more, where model and pool have room for so much; else one frame."""
+    frame = frame_positions(profile)
+    if profile.policy_spec.grows or profile.pool is None:
+        return frame
+    each = profile.pool.block_tokens
+    wanted = 2 * profile.policy_spec.window + _SPARE_BLOCKS * each
+    most = min(context, pool.total_blocks * each) - (FRAMES + 1) * frame
+    return wanted if wanted <= most else frame
+
+
+def check_window(profile: Profile, seen: WarmUpResult) -> str | None:
+    """A sentence on the window that was asked for. Raises UsageError where the engine does not keep it."""
+    most = None if profile.pool is None else window_blocks(profile)
+    if most is None:
+        return None if profile.policy_spec.grows else "not checked: vLLM sizes the pool itself"
+    assert profile.pool is not None
+    if seen.positions <= most * profile.pool.block_tokens:
+        return f"not checked: the context or the pool has no room for twice {profile.policy_spec.window}"
+    if seen.blocks == 0:
+        return "not checked: the engine states no occupancy"
+    if seen.blocks > most:
+        raise UsageError(
+            f"vLLM keeps this model's cache whole, whatever its sliding_window says: {seen.blocks} blocks held after "
+            f"{seen.positions} positions, where {profile.policy_spec} takes {most} at most",
+            hint="use --policy unbounded, or a model whose attention vLLM runs under a window",
+        )
+    return f"kept: {seen.blocks} blocks held after {seen.positions} positions"

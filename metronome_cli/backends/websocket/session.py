@@ -1,0 +1,308 @@
+"""One live session over a websocket: knock, wait for the seat, pace the audio, listen, end for a named reason.
+
+    finished      its time was over                    closed     the server or the network broke off
+    shed          sent away by this side               garbage    not the protocol
+    unreachable   no connection                        flood      more than anyone can say
+    refused       turned away, and told so             mute       seated, and no output for `idle_s`
+    queued        left waiting without a word          stalled    the server takes no more audio
+    error         the server reported an error         lost_beat  output fell behind by the profile's limit
+
+Audio is encoded ahead of its time. Send times come from the plan: the session's start, and whole pieces after it.
+How late a frame went out is read after its bytes were handed to the kernel.
+
+Nothing reconnects unless that is asked for. Then a session that spoke and whose connection broke off knocks again,
+once or for as long as it lives, and goes on where its plan says; every frame that was due in between, or unanswered,
+counts as empty.
+
+A session is one task, which waits for its end; frames are sent by the wheel and read by the socket, without a
+wake-up of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from websockets.exceptions import ConnectionClosedOK
+
+from metronome_cli.backends.in_process.paced_session import Stream
+from metronome_cli.backends.streaming.pacing import Pacing
+from metronome_cli.backends.streaming.schedule import SendSchedule
+from metronome_cli.backends.websocket.answers import AnswerMatcher
+from metronome_cli.backends.websocket.connection import SessionConnection, close_within_1s, frame_messages
+from metronome_cli.backends.websocket.encoded_loop import EncodedLoop
+from metronome_cli.backends.websocket.endpoint import Endpoint, why_closed
+from metronome_cli.backends.websocket.message_cache import MessageCache, MessageSource
+from metronome_cli.backends.websocket.reconnect import reconnect_delay_s, should_reconnect
+from metronome_cli.backends.websocket.timers import TimerQueue
+from metronome_cli.backends.websocket.watchdog import SessionWatchdog
+from metronome_cli.core.session_events import (
+    FrameSent,
+    Reconnected,
+    SessionEnded,
+    SessionEvent,
+    SessionStarted,
+)
+from metronome_cli.core.types import EndReason, SessionOver
+from metronome_cli.protocols import messages
+
+WATCH_S = 0.25
+
+
+@dataclass(slots=True)
+class HostContext:
+    """What the sessions of one event loop share. `now` is the run's clock; `open` is set when audio may start."""
+
+    endpoint: Endpoint
+    beat: Pacing
+    now: Callable[[], float]
+    tell: Callable[[SessionEvent], None]
+    wheel: TimerQueue
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    shelf: MessageCache = field(default_factory=MessageCache)
+    loop: EncodedLoop | None = None
+
+
+class WebsocketSession:
+    """A caller. `lifetime_s` counts from its first sample."""
+
+    def __init__(
+        self, index: int, hall: HostContext, stream: Stream, *, phase_s: float, lifetime_s: float
+    ) -> None:
+        self.index = index
+        self._hall = hall
+        self._now = hall.now
+        self._tell = hall.tell
+        self._limits = hall.endpoint.limits
+        self._stream = stream
+        self._phase_s = phase_s
+        self._plan = SendSchedule(hall.beat, lifetime_s)
+        self._patience = SessionWatchdog(hall.endpoint.limits, hall.beat)
+        self._over: asyncio.Future[SessionOver] | None = None
+        self._act: Callable[[], None] = lambda: None
+        self._line: SessionConnection | None = None
+        self._since_s = 0.0  # when audio began on this connection
+        self._from_piece = 0  # the first on this connection
+        self._connection = 0
+        self._sent_frames = 0  # on earlier connections
+        self._heard_s = 0.0
+        self._ahead = b""
+        self._watched_s = 0.0
+        self._fresh()
+
+    def _fresh(self) -> None:
+        """Everything that belongs to one connection."""
+        hall, beat = self._hall, self._hall.beat
+        self.answers = AnswerMatcher(self.index, hall.endpoint.traits, beat.period_s, beat.give_up_s)
+        self._codec = hall.endpoint.codec()
+        self._talk = MessageSource(self._stream, self._codec, beat.pieces, hall.shelf, hall.loop)
+        self._seated = asyncio.Event()
+        self._patience.renew()
+
+    @property
+    def horizon_s(self) -> float:
+        """No record of a frame due before this instant is still to come."""
+        return min(self.answers.oldest_due_s, self._plan.next_due_s)
+
+    async def live(self) -> None:
+        """The whole session. Tells its end, whatever happens."""
+        reason: EndReason = "shed"
+        detail = ""
+        try:
+            await self._live()
+        except SessionOver as over:
+            reason, detail = over.reason, over.detail
+        finally:
+            self._plan.next_due_s = math.inf
+            sent_s = (self._sent_frames + self.answers.sent_frames) * self._hall.beat.period_s
+            self._tell(SessionEnded(self.index, reason, detail, sent_s, self._heard_s + self.answers.heard_s))
+
+    async def _live(self) -> None:
+        """One connection after the other, as far as the policy goes."""
+        lost: SessionOver | None = None
+        vain = 0  # knocks since the last seat
+        while True:
+            try:
+                await self._connect(lost)
+            except SessionOver as over:
+                seated = self._seated.is_set()
+                vain = 0 if seated else vain + 1
+                lost = over if seated else lost
+                if not self._returns(over.reason, seated):
+                    raise
+            await self._pause(vain)
+            self._sent_frames += self.answers.sent_frames
+            self._heard_s += self.answers.heard_s
+            self._connection += 1
+            self._fresh()
+
+    async def _connect(self, lost: SessionOver | None) -> None:
+        """A connection and all that happens on it; ends by raising why. `lost`: how the last one ended."""
+        began_s = self._now()
+        self._over = asyncio.get_running_loop().create_future()
+        make = functools.partial(SessionConnection, hear=self._hear, gone=self._gone)
+        socket = await self._hall.endpoint.connect(make)
+        assert isinstance(socket, SessionConnection)
+        self._line = socket
+        try:
+            socket.put(frame_messages(self._codec.opening()))
+            await self._unless_over(self._seat())
+            if lost is None:
+                self._tell(SessionStarted(self.index, self._now() - began_s))
+            else:
+                self._tell(Reconnected(self.index, lost.reason, lost.detail))
+            socket.put(frame_messages(self._codec.started()))
+            await self._unless_over(self._hall.open.wait())
+            self._begin()
+            raise await self._over
+        finally:
+            self._end("shed")
+            await close_within_1s(socket)
+
+    # -- coming back --------------------------------------------------------------------------------------------
+
+    def _returns(self, reason: EndReason, seated: bool) -> bool:
+        again = should_reconnect(self._limits.reconnect, reason, seated=seated, returned=self._connection > 0)
+        return again and self._plan.within(self._now())
+
+    async def _pause(self, vain: int) -> None:
+        until_s = self._now() + reconnect_delay_s(vain)
+        self._miss()
+        while (rest_s := until_s - self._now()) > 0:
+            await asyncio.sleep(min(rest_s, WATCH_S))
+            self._miss()
+
+    def _miss(self) -> None:
+        """Frames that nothing answers, up to now."""
+        for record in self.answers.give_up():
+            self._tell(record)
+        for due_s in self._plan.pass_over(self._now()):
+            for record in self.answers.missed(due_s):
+                self._tell(record)
+
+    async def _seat(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.ready_s):
+                await self._seated.wait()
+        except TimeoutError:
+            raise SessionOver("queued", f"no seat in {self._limits.ready_s:g} s, and no word") from None
+
+    async def _unless_over(self, waiting: Coroutine[Any, Any, Any]) -> None:
+        """Wait for it, unless the session's end comes first, which is raised."""
+        assert self._over is not None
+        task = asyncio.ensure_future(waiting)
+        try:
+            await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
+            if self._over.done():
+                raise self._over.result()
+            task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _end(self, reason: EndReason, detail: str = "") -> None:
+        """The first reason counts."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(SessionOver(reason, detail))
+
+    @property
+    def _alive(self) -> bool:
+        return self._over is not None and not self._over.done()
+
+    # -- speaking -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        plan = self._plan
+        if plan.started_s is None:
+            plan.started_s = self._now() + self._phase_s
+        else:
+            self._miss()
+        self._since_s = self._watched_s = max(plan.started_s, self._now())
+        self._from_piece = plan.piece
+        self._act = functools.partial(self._send, self._connection)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Encode the next piece, and have it sent in its time."""
+        following = self._plan.next_piece()
+        if following is None:
+            assert self._line is not None
+            self._line.put(frame_messages(self._codec.closing()))
+            self._end("finished")
+            return
+        self._ahead = self._talk.piece(*following)
+        self._hall.wheel.at(self._plan.due_s(self._plan.piece + 1), self._act)
+
+    def _send(self, connection: int) -> None:
+        line, plan = self._line, self._plan
+        if line is None or not self._alive or connection != self._connection:
+            return
+        due_s = plan.due_s(plan.piece + 1)
+        if line.open:
+            line.put(self._ahead)
+        now = self._now()
+        if plan.sent():
+            self.answers.sent(plan.next_due_s)
+            self._tell(FrameSent(plan.next_due_s, now - due_s))
+        if now - self._watched_s >= WATCH_S:
+            self._watched_s = now
+            self._watch(line, now)
+        if self._alive:
+            self._prepare()
+
+    # -- listening ----------------------------------------------------------------------------------------------
+
+    def _hear(self, message: messages.Message) -> None:
+        if not self._alive:
+            return
+        now = self._now()
+        if (tired := self._patience.message(now)) is not None:
+            self._end(*tired)
+            return
+        for event in self._codec.read(message):
+            self._take(event, now)
+
+    def _gone(self) -> None:
+        if self._line is None or not self._alive:
+            return  # `connect` says why
+        lost = self._line.why
+        if isinstance(lost, ConnectionClosedOK):
+            code, said = self._line.close_code, self._line.close_reason or ""
+            self._end(
+                "closed" if self._seated.is_set() else "refused",
+                messages.clipped(f"closed by the server, code {code} {said}"),
+            )
+        else:
+            self._end(*why_closed(lost, seated=self._seated.is_set()))
+
+    def _take(self, event: messages.ServerMessage, now: float) -> None:
+        if isinstance(event, messages.AudioOutput):
+            for record in self.answers.output(now, event.seconds):
+                self._tell(record)
+        elif isinstance(event, messages.Ready):
+            self._seated.set()
+        elif isinstance(event, messages.ResponseActive):
+            self.answers.turn(event.speaking)
+        elif isinstance(event, messages.BacklogReported):
+            self._tell(event)
+        elif isinstance(event, messages.MarkReached):
+            self._tell(
+                messages.BacklogReported(max(0.0, now - self._plan.due_s(self._from_piece + event.pieces)))
+            )
+        elif isinstance(event, messages.SessionRejected):
+            self._end("refused", event.why)
+        elif isinstance(event, messages.ServerError):
+            self._end("error", event.why)
+        else:
+            self._end("garbage", event.what)
+
+    def _watch(self, line: SessionConnection, now: float) -> None:
+        """Looks for what does not happen."""
+        for record in self.answers.expire(now):
+            self._tell(record)
+        if (tired := self._patience.look(line, self.answers, self._since_s, now)) is not None:
+            self._end(*tired)

@@ -1,0 +1,71 @@
+"""Admission by additive increase, multiplicative decrease on measured frame latency (arXiv:2607.02640).
+
+Each window the controller compares a latency quantile with a target, a fraction of the frame budget. Below it the
+cap on sessions grows by a constant; above it, or when a frame was missed, it becomes a fraction of who is seated.
+As in TCP's slow start (RFC 5681) the cap may grow by a factor until the first decrease, here while latency is
+under half the target.
+Callers beyond the cap get a clean rejection; nobody who is seated is cut off. The controller sees latency and
+nothing else: a pool that fills silently is invisible to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Action = Literal["increase", "hold", "decrease"]
+
+
+@dataclass(frozen=True, slots=True)
+class AimdGains:
+    """Every gain. `target` is a fraction of the deadline; `increase` sessions a window; `decrease` a factor.
+
+    `slow_start`: the cap's growth factor before the first decrease, far below the target; 1.0 for none.
+    """
+
+    target: float = 0.7
+    increase: float = 4.0
+    decrease: float = 0.85
+    quantile: float = 0.95
+    window_s: float = 0.5
+    start: float = 4.0
+    ceiling: float = 4096.0
+    slow_start: float = 1.5
+
+    def as_dict(self) -> dict[str, float]:
+        """For the report."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AimdDecision:
+    """What the controller made of one window."""
+
+    cap: float
+    action: Action
+    latency_ms: float | None
+
+
+class AimdController:
+    """The controller. `cap` is how many sessions may be seated."""
+
+    def __init__(self, gains: AimdGains, deadline_ms: float) -> None:
+        self.gains = gains
+        self.cap = gains.start
+        self.decreases = 0
+        self._target_ms = gains.target * deadline_ms
+
+    def update(self, latency_ms: float | None, missed: bool, seated: int) -> AimdDecision:
+        """One window has ended with `seated` sessions. Without frames there is nothing to learn from."""
+        if latency_ms is None:
+            return AimdDecision(self.cap, "hold", None)
+        if missed or latency_ms > self._target_ms:
+            self.cap = max(1.0, seated * self.gains.decrease)
+            self.decreases += 1
+            return AimdDecision(self.cap, "decrease", latency_ms)
+        if seated < int(self.cap):  # nobody is waiting for the room there is
+            return AimdDecision(self.cap, "hold", latency_ms)
+        slow_start = self.decreases == 0 and latency_ms < self._target_ms / 2
+        grown = self.cap * self.gains.slow_start if slow_start else 0.0
+        self.cap = min(max(self.cap + self.gains.increase, grown), self.gains.ceiling)
+        return AimdDecision(self.cap, "increase", latency_ms)

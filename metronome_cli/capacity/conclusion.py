@@ -1,0 +1,134 @@
+"""What a run of `capacity` has found so far: its verdict, the point it rests on, and the capacity in its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from metronome_cli.capacity.bisect_search import Search
+from metronome_cli.capacity.plan import CapacityPlan
+from metronome_cli.capacity.replay import TraceReplay
+from metronome_cli.capacity.scout import SearchState
+from metronome_cli.core.errors import Status, Verdict
+from metronome_cli.results.capacity_result import Capacity, TrialResult
+from metronome_cli.results.measured import ObjectiveResult
+from metronome_cli.results.policy_runs import PolicyRun, RepeatSeries
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What was measured, at any instant. A search or a replay found; else the last point speaks for itself."""
+
+    plan: CapacityPlan
+    status: Status
+    points: Sequence[TrialResult]
+    arms: Sequence[PolicyRun] = ()
+    trials: Sequence[RepeatSeries] = ()
+    search: Search | None = None
+    replay: TraceReplay | None = None
+
+    @property
+    def found(self) -> SearchState:
+        if self.search is not None:
+            return self.search.found
+        if self.replay is not None:
+            return self.replay.found
+        return SearchState.of(self.points[-1]) if self.points else SearchState()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """None where a run states counts and judges nothing, or has nothing to judge yet."""
+        found, whole = self.found, self.status == "complete"
+        if not self.plan.judges:
+            return self._verdict_of_arms()
+        if not self.points:
+            return "inconclusive" if self.search is not None or not whole else None
+        if self.replay is not None:
+            return self.replay.verdict if whole else "inconclusive"
+        if self.plan.sessions is not None:
+            return self.points[-1].verdict
+        if found.safe is not None and found.undecided is None:
+            return "inconclusive" if self.status == "failed" else "pass"
+        if found.safe is None and found.first_failing == 1:
+            return "fail"
+        return "inconclusive"
+
+    def _verdict_of_arms(self) -> Verdict | None:
+        """The guarded arm alone must lose nobody and hold the objectives; comparisons and trials state counts."""
+        if self.status != "complete" or not (self.arms or self.trials):
+            return "inconclusive"
+        if self.plan.compare or self.trials:
+            return None
+        arm = self.arms[0]
+        if arm.collapsed or (arm.lost_sessions and not arm.generator_late):
+            return "fail"
+        verdicts = {result.verdict for result in arm.objectives}
+        return "fail" if "fail" in verdicts else "pass" if verdicts == {"pass"} else "inconclusive"
+
+    @property
+    def decisive(self) -> TrialResult | None:
+        """The point that the answer rests on: the confirmation at N*, or the last one judged."""
+        found = self.found
+        if confirmed := [p for p in self._judged(found.safe, "pass") if p.role not in ("screen", "memory")]:
+            return confirmed[0]
+        if self.replay is not None and (refuted := self._judged(found.first_failing, "fail")):
+            return refuted[0]
+        measured = [point for point in self.points if point.steps] or self.points
+        return measured[-1] if measured else None
+
+    def _judged(self, sessions: int | None, verdict: Verdict) -> list[TrialResult]:
+        return [p for p in self.points if p.sessions == sessions and p.verdict == verdict]
+
+    @property
+    def objectives(self) -> list[ObjectiveResult]:
+        """As judged in the decisive point, or in the one arm that is judged; inconclusive where there is neither.
+
+        None in comparisons and trials, which state counts.
+        """
+        if self.plan.compare or self.plan.trials:
+            return []
+        if self.plan.guard and self.arms:
+            return list(self.arms[0].objectives)
+        if (decisive := self.decisive) is not None:
+            return list(decisive.objectives)
+        return [
+            ObjectiveResult(
+                objective=str(o), verdict="inconclusive", limit=o.limit, unit=o.unit, reason="not measured"
+            )
+            for o in self.plan.judged_by()
+        ]
+
+    @property
+    def capacity(self) -> Capacity | None:
+        """None for comparisons and trials."""
+        if not self.plan.judges:
+            return None
+        found, search = self.found, self.search
+        return Capacity(
+            safe_sessions=found.safe,
+            first_failing=found.first_failing,
+            binding=found.binding,
+            session_length_s=self.plan.length_s,
+            undecided=found.undecided,
+            method=self._method,
+            step=found.step,
+            binding_stage=self._slowest_stage(found),
+            search_ceiling_sessions=search.memory_limit if search and search.memory_known else None,
+            gains=search.gains.as_dict() if search else {},
+            ramp=search.ramp_timeline if search else [],
+            points=list(self.points),
+        )
+
+    @property
+    def _method(self) -> str:
+        if self.replay is not None:
+            return self.replay.method
+        return "single" if self.plan.sessions is not None else self.plan.method
+
+    def _slowest_stage(self, found: SearchState) -> str | None:
+        """The stage that takes most of the step where the deadline binds."""
+        failing = [p for p in self.points if p.sessions == found.first_failing and p.stages_ms]
+        if found.binding != "deadline" or not failing:
+            return None
+        stages = failing[-1].stages_ms
+        return max(stages, key=lambda stage: stages[stage])

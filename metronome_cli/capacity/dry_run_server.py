@@ -1,0 +1,127 @@
+"""`--target --dry-run`: what would be offered to a server, for how long, and which protocol would be tried.
+
+Nothing is sent and nobody knocks, so what only the server can say stays unknown, and is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+from metronome_cli.audio.open_audio import check_audio
+from metronome_cli.backends.websocket.endpoint import candidates, endpoint
+from metronome_cli.capacity.dry_run import aligned, plan_dict
+from metronome_cli.capacity.duration import DurationEstimate, estimate_duration
+from metronome_cli.capacity.plan import CapacityPlan
+from metronome_cli.capacity.remote_lab import WebsocketSetup, at_rate
+from metronome_cli.capacity.remote_replay import refuse_for_server
+from metronome_cli.core.formatting import plural
+from metronome_cli.core.http import shown
+from metronome_cli.core.quantities import format_duration
+from metronome_cli.core.strict_json import dumps
+from metronome_cli.load.trace_match import KeptLoad
+from metronome_cli.protocols.registry import need_libraries
+from metronome_cli.results.events import ObserverGroup
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOutline:
+    """A run against a server, foretold. `protocols`: those that it is tried for, in that order."""
+
+    target: str
+    protocols: tuple[str, ...]
+    scrape: str | None
+    callers: str
+    sessions: int | None
+    max_sessions: int
+    period_s: float
+    sample_rate: int | None  # None: as the protocol wants it
+    session_length_s: float
+    seed: int
+    objectives: tuple[str, ...]
+    audio: tuple[str, ...]
+    unknown: tuple[str, ...]
+    course: DurationEstimate
+
+    def as_json(self) -> str:
+        """One object; seconds."""
+        return dumps(plan_dict(asdict(self), self.course), indent=2)
+
+    def as_text(self) -> str:
+        """For people."""
+        return f"{aligned(list(self._rows()))}\n\nNothing was sent and nobody knocked."
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        many = self.sessions is not None
+        offered = (
+            plural(self.sessions or 0, "session") if many else f"1 to {plural(self.max_sessions, 'session')}"
+        )
+        rate = f" at {self.sample_rate:,} Hz" if self.sample_rate else ""
+        named, length = self.protocols, format_duration(self.session_length_s)
+        yield "does", self.course.does
+        yield "server", self.target
+        yield "protocol", named[0] if len(named) == 1 else f"the first that it answers to: {', '.join(named)}"
+        yield (
+            "offered",
+            f"{offered}, a frame of {format_duration(self.period_s)}{rate} each, for up to {length}",
+        )
+        yield "callers", self.callers
+        yield "audio", ", ".join(self.audio) or "the sample audio"
+        yield "objectives", ", ".join(self.objectives)
+        yield "metrics", self.scrape or "none scraped: what binds is judged from outside"
+        yield from self.course.rows()
+        yield "not known", "; ".join(self.unknown)
+
+
+def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
+    """What `run_remote_capacity` would do. Raises UsageError where that would before it knocks."""
+    need_libraries()
+    remote.crew()
+    protocols = candidates(remote.target) if remote.protocol == "auto" else (remote.protocol,)
+    found = [
+        endpoint(remote.target, name, remote.limits, remote.environ, remote.model, remote.ca_file)
+        for name in protocols
+    ]
+    rates = {one.traits.sample_rate for one in found}
+    profile = at_rate(plan.profile, rates.pop()) if len(rates) == 1 else plan.profile
+    kept_load = KeptLoad(replace(plan, profile=profile, clock="real", batching="continuous"), ObserverGroup())
+    recorded, plan = kept_load.recorded, kept_load.plan
+    if recorded is not None:
+        refuse_for_server(recorded)
+    check_audio(plan.audio, profile.frame)
+    return ServerOutline(
+        target=shown(remote.target),
+        protocols=protocols,
+        scrape=None if remote.scrape is None else shown(remote.scrape),
+        callers=_callers(remote),
+        sessions=plan.sessions if recorded is None else max(run.head.sessions for run in recorded.runs),
+        max_sessions=plan.max_sessions,
+        period_s=profile.frame.period_s,
+        sample_rate=found[0].traits.sample_rate
+        if len({one.traits.sample_rate for one in found}) == 1
+        else None,
+        session_length_s=plan.length_s,
+        seed=plan.seed,
+        objectives=tuple(str(objective) for objective in plan.judged_by()),
+        audio=tuple(str(path) for path in plan.audio),
+        unknown=_unknown(protocols, remote),
+        course=estimate_duration(plan, recorded, server=True),
+    )
+
+
+def _callers(remote: WebsocketSetup) -> str:
+    if remote.ray is not None:
+        return f"on the machines of the Ray cluster {remote.ray}"
+    return "in this process" if remote.workers is None else f"in {plural(remote.workers, 'process')}"
+
+
+def _unknown(protocols: tuple[str, ...], remote: WebsocketSetup) -> tuple[str, ...]:
+    """What only the server can say."""
+    asked = ["whether it is there, and how many it seats"]
+    if len(protocols) > 1 or (remote.protocol == "auto" and protocols == ("realtime",)):
+        asked.append(
+            "which protocol it speaks, a realtime one being vLLM's or Unmute's perhaps (--protocol names it)"
+        )
+    if remote.protocol == "vllm-realtime" and remote.model is None:
+        asked.append("which model it serves")
+    return (*asked, "its policy, its weights and its memory")

@@ -1,0 +1,208 @@
+"""How long the parts of a capacity run take, foretold: for `--dry-run`, before anything is loaded.
+
+A duration is of the run's own clock. Every step takes a period at the most while the beat is kept, so a phase of
+k steps takes k periods at the most: a real clock waits that long, a virtual one only for the compute in it. Most
+phases end as soon as their verdict is known, and which of them come depends on what is found, so durations are
+bounds: `most_s` has the longest ramp, a look at every stride and halving, each taken twice, and a confirmation for
+each stride down. Engines that lose the beat take longer than a period for a step, until the run sees it.
+
+A search has a budget of real time (capacity/budget.py). Neither a look nor the confirmation of one more begins
+that would
+not end within it, so `usual_s` is the budget, or one confirmation where that is longer. What goes beyond it: a long
+ramp, confirmations that fail one after the other, and the looks for a failure where none was seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from metronome_cli.capacity.aimd import AimdGains
+from metronome_cli.capacity.bisect_search import DOWNWARD_TRIES
+from metronome_cli.capacity.budget import Budget
+from metronome_cli.capacity.lab import CONFIDENCE, batches_to_confirm, batches_to_prove
+from metronome_cli.capacity.plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
+from metronome_cli.capacity.point import WARM_UP_STEPS
+from metronome_cli.capacity.policy_comparison import GUARDED, default_variants
+from metronome_cli.capacity.scout import LOOK_STEPS, RAMP_WINDOW_PERIODS, RAMP_WINDOWS
+from metronome_cli.core.formatting import plural
+from metronome_cli.core.quantities import format_duration
+from metronome_cli.load.arrivals import ramp
+from metronome_cli.load.trace_file import LoadTrace
+
+FURTHER = 3  # confirmations until one more is seen to fail
+LEAP = 1.5  # from look to look, where nothing was seen to fail in time
+
+
+@dataclass(frozen=True, slots=True)
+class RunPhase:
+    """One part of the run, in seconds of the run's clock; 0 where it may not come at all."""
+
+    what: str
+    least_s: float
+    most_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DurationEstimate:
+    """What a run does, part by part. `budget_s` and `usual_s` are real time, and None where nothing is searched."""
+
+    does: str
+    clock: str
+    phases: tuple[RunPhase, ...]
+    budget_s: float | None = None
+    usual_s: float | None = None
+    loads: bool = True  # a model, first, which is not in these times
+
+    @property
+    def least_s(self) -> float:
+        return sum(phase.least_s for phase in self.phases)
+
+    @property
+    def most_s(self) -> float:
+        return sum(phase.most_s for phase in self.phases)
+
+    def as_dict(self) -> dict[str, object]:
+        """Seconds."""
+        return {
+            "least_s": self.least_s,
+            "usual_s": self.usual_s,
+            "budget_s": self.budget_s,
+            "most_s": self.most_s,
+            "of": f"the {self.clock} clock",
+        }
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """For people."""
+        for phase in self.phases:
+            yield phase.what, _span(phase.least_s, phase.most_s)
+        if self.budget_s is not None:
+            yield "budget", f"{format_duration(self.budget_s)}; then nothing more is narrowed (--budget)"
+        yield "duration", self._duration()
+
+    def _duration(self) -> str:
+        loading = ", and loading" if self.loads else ""
+        usual = None if self.usual_s is None else f"about {_rounded(self.usual_s)} of real time{loading}"
+        bounds = _span(self.least_s, self.most_s)
+        if self.clock != "real":
+            virtual = f"{bounds} of virtual time, in which waiting costs nothing"
+            return f"{virtual}: only the compute takes real time" if usual is None else f"{usual}; {virtual}"
+        if usual is None:
+            return f"{bounds} of real time{loading}"
+        return f"{usual}; {_rounded(self.most_s)} if every part takes its longest"
+
+
+def estimate_duration(
+    plan: CapacityPlan, recorded: LoadTrace | None, *, server: bool = False
+) -> DurationEstimate:
+    """What `plan` does. `server`: it goes over the network, where only a whole session confirms."""
+    if recorded is not None:
+        return _replay(plan, recorded, server)
+    length = format_duration(plan.length_s)
+    if plan.compare or plan.guard:
+        return _arms(plan)
+    if plan.trials is not None and plan.sessions is not None:
+        count = 2 * plan.trials if plan.profile.policy_spec.grows else plan.trials
+        trials, sessions = plural(plan.trials, "trial"), plural(plan.sessions, "session")
+        whole = RunPhase("1 life" if count == 1 else f"{count:,} lives", 0.0, count * plan.length_s)
+        return DurationEstimate(
+            f"{trials} of {sessions} for {length} under each policy", plan.clock, (whole,)
+        )
+    if plan.sessions is not None:
+        does = f"judges {plural(plan.sessions, 'session')} for {length}"
+        return DurationEstimate(does, plan.clock, _single(plan, server), loads=not server)
+    return _search(plan, server)
+
+
+def _replay(plan: CapacityPlan, recorded: LoadTrace, server: bool) -> DurationEstimate:
+    """Points last as long as the recorded ones, arms at the most as long as the recorded ones could."""
+    arms = plan.compare or plan.guard
+    lengths = [(run.head.length_s or run.end_s) if arms else run.end_s for run in recorded.runs]
+    if arms:
+        count = len(_arms(plan).phases)
+        does = f"offers the callers of {recorded.path} to {plural(count, 'arm')}"
+        return DurationEstimate(does, plan.clock, (RunPhase("arms", 0.0, count * max(lengths)),))
+    numbers = {run.head.sessions for run in recorded.runs}
+    span = f"{min(numbers)} to {plural(max(numbers), 'session')}"
+    span = plural(min(numbers), "session") if len(numbers) == 1 else span
+    runs = RunPhase(plural(len(lengths), "recorded run"), 0.0, sum(lengths))
+    return DurationEstimate(
+        f"gives the load of {recorded.path} again, of {span}", plan.clock, (runs,), loads=not server
+    )
+
+
+def _arms(plan: CapacityPlan) -> DurationEstimate:
+    count = plan.offered or DEFAULT_OFFERED
+    rate = plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S
+    arms = (GUARDED,) if plan.guard and not plan.compare else default_variants(plan.bounded_policy())
+    last_s = max(arrival.at_s for arrival in ramp(count, rate))
+    does = f"offers {plural(count, 'caller')} at {rate:g}/s to {plural(len(arms), 'arm')}"
+    return DurationEstimate(
+        does, plan.clock, tuple(RunPhase(arm.name, last_s, plan.length_s + count / rate) for arm in arms)
+    )
+
+
+def _single(plan: CapacityPlan, server: bool) -> tuple[RunPhase, ...]:
+    if server or plan.soak or plan.profile.policy_spec.grows:
+        return (RunPhase("the whole life", 0.0, plan.length_s),)
+    judged_s = (_confirm_steps(plan) + WARM_UP_STEPS) * plan.profile.frame.period_s
+    return RunPhase("judged steps", 0.0, judged_s), RunPhase("everybody old", 0.0, _old_s(plan))
+
+
+def _search(plan: CapacityPlan, server: bool) -> DurationEstimate:
+    period_s = plan.profile.frame.period_s
+    budget_s = Budget(0.0, period_s, plan.budget_s).total_s
+    most = max(2, min(plan.max_sessions, plan.profile.max_batch * 16))
+    halvings = math.ceil(math.log2(most))
+    look_s, one_s = 2 * (LOOK_STEPS + WARM_UP_STEPS) * period_s, _confirm_s(plan, server)
+    looks_s, leaps_s = 2 * halvings * look_s, math.ceil(math.log(most, LEAP)) * look_s
+    further_s = FURTHER * one_s
+    if plan.clock == "real":
+        looks_s, further_s = min(looks_s, budget_s + look_s), min(further_s, budget_s + one_s)
+    gains = plan.gains or AimdGains()
+    window_s = max(gains.window_s, RAMP_WINDOW_PERIODS * period_s)
+    first = (
+        RunPhase("ramp", window_s, RAMP_WINDOWS * window_s)
+        if plan.method == "ramp"
+        else RunPhase("doubling", look_s / LOOK_STEPS, halvings * look_s)
+    )
+    phases = (
+        first,
+        RunPhase("looks", 0.0, looks_s),
+        RunPhase("confirmation", 0.0, DOWNWARD_TRIES * one_s),
+        RunPhase("one more fails", 0.0, further_s + leaps_s),
+    )
+    whole_s = one_s if plan.clock == "real" and (server or plan.soak) else 0.0
+    does = f"finds how many sessions hold for {format_duration(plan.length_s)}, by {plan.method}"
+    return DurationEstimate(
+        does, plan.clock, phases, budget_s, max(budget_s, window_s + whole_s), loads=not server
+    )
+
+
+def _confirm_s(plan: CapacityPlan, server: bool) -> float:
+    period_s, length_s = plan.profile.frame.period_s, plan.length_s
+    if server or plan.soak:
+        return length_s
+    if plan.profile.policy_spec.grows:
+        steps = 1.05 * batches_to_prove(plan.judged_by(), CONFIDENCE) + 2 * WARM_UP_STEPS
+        return min(length_s, steps * period_s)
+    return (_confirm_steps(plan) + WARM_UP_STEPS) * period_s + _old_s(plan)
+
+
+def _confirm_steps(plan: CapacityPlan) -> int:
+    needed = batches_to_prove(plan.judged_by(), CONFIDENCE)
+    return batches_to_confirm(needed, plan.confirm_steps)
+
+
+def _old_s(plan: CapacityPlan) -> float:
+    return min(plan.length_s, 2 * WARM_UP_STEPS * plan.profile.frame.period_s)
+
+
+def _span(least_s: float, most_s: float) -> str:
+    most = _rounded(most_s)
+    return f"up to {most}" if least_s <= 0.0 else f"{_rounded(least_s)} to {most}"
+
+
+def _rounded(seconds: float) -> str:
+    return format_duration(round(seconds, 1))

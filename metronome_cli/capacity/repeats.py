@@ -1,0 +1,81 @@
+"""The coin flip: where t_sat is near the session length, ordinary variance decides whether a run collapses.
+
+The same N sessions live through the session length once a trial, on a fresh engine each, with other turns and
+other stretches of speech. What is counted is whether the pool filled before the end. Beside it stands the
+probability that the forecast gives for the profile, and a control: the same trials with the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from metronome_cli.capacity.lab import Lab
+from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.config.profile import Profile
+from metronome_cli.measure.confidence import binomial_interval
+from metronome_cli.results.capacity_result import TrialResult
+from metronome_cli.results.policy_runs import RepeatSeries
+
+Predict = Callable[
+    [Profile, int, float], float | None
+]  # (profile, sessions, session length s) -> probability
+
+
+def run_repeats(
+    lab: Lab,
+    policies: Sequence[CachePolicySpec],
+    sessions: int,
+    count: int,
+    predict: Predict,
+    into: list[RepeatSeries],
+) -> None:
+    """`count` trials of each policy, each series added to `into`. An interrupted one keeps the trials done."""
+    for index, policy in enumerate(policies):
+        profile = lab.profile.model_copy(update={"policy": str(policy)})
+        points: list[TrialResult] = []
+        try:
+            _series(replace(lab, profile=profile), sessions, count, (index, len(policies)), points)
+        finally:
+            whole = [point for point in points if point.ended_by not in ("interrupted", "engine")]
+            into.append(_counted(profile, sessions, lab.session_length_s, whole, predict))
+            lab.observer.event("trials", into[-1].model_dump(mode="json"))
+
+
+def _series(lab: Lab, sessions: int, count: int, place: tuple[int, int], into: list[TrialResult]) -> None:
+    for trial in range(count):
+        if lab.stop():
+            break
+        done = (place[0] + trial / count) / place[1], (place[0] + (trial + 1) / count) / place[1]
+        seeded = replace(lab, seed=lab.seed + trial, progress=done)
+        plan = PointPlan(sessions, "trial", ages="start", length_s=lab.session_length_s, settle_early=False)
+        PointRun(seeded, plan).run(into)
+
+
+def _counted(
+    profile: Profile, sessions: int, length_s: float, points: Sequence[TrialResult], predict: Predict
+) -> RepeatSeries:
+    instants = [point.pool_full_t_s for point in points]
+    collapsed = sum(instant is not None for instant in instants)
+    low, high = binomial_interval(collapsed, len(points)) if points else (None, None)
+    return RepeatSeries(
+        policy=profile.policy,
+        sessions=sessions,
+        session_length_s=length_s,
+        trials=len(points),
+        collapsed=collapsed,
+        share_low=low,
+        share_high=high,
+        predicted_probability=predict(profile, sessions, length_s),
+        collapse_t_s=instants,
+    )
+
+
+def predicted_collapse(profile: Profile, sessions: int, length_s: float) -> float | None:
+    """P(the pool fills before the sessions end), from the profile alone; None where it has no pool."""
+    if profile.pool is None:
+        return None
+    from metronome_cli.forecast.pool_forecast import collapse_probability
+
+    return collapse_probability(profile, sessions, length_s)

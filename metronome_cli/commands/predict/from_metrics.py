@@ -1,0 +1,292 @@
+"""`predict` from a running server: its metrics, again and again, with a countdown to a full pool.
+
+`once`: watch until a forecast is possible (or `watch_s` is over), answer, leave. Otherwise watch on, tell
+every scrape to the observer, and leave when the pool is foretold to be full within `fail_within_s`, when
+it is full and silent, after `watch_s`, or when stopped. Only plain HTTP(S) GET of one address; no
+credentials are sent but those in it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from metronome_cli.commands.predict.from_trace import verdict_within
+from metronome_cli.core.errors import UsageError, Verdict
+from metronome_cli.core.formatting import plural
+from metronome_cli.core.http import parts_of, shown
+from metronome_cli.core.metrics_page import Fetch, NoPageError, fetch, why_none
+from metronome_cli.core.quantities import format_duration
+from metronome_cli.core.stop import StopRequest
+from metronome_cli.forecast.extrapolation import FEWEST
+from metronome_cli.forecast.live_forecast import LiveForecast, ScrapeHistory
+from metronome_cli.protocols.prometheus_text import parse
+from metronome_cli.protocols.server_metrics import ServerReading, read
+from metronome_cli.results.events import Observer
+from metronome_cli.results.forecast_result import Forecast, Interval
+from metronome_cli.results.report_draft import ReportDraft
+from metronome_cli.results.run_report import Report
+
+ONCE_SCRAPES = 3 * FEWEST
+DEFAULT_ALARM_S = 600.0  # of --once, where --fail-within is not given
+_NAP_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapePlan:
+    """What to watch. Times in seconds; `watch_s` None: until stopped (with `once`: long enough for a
+    forecast).
+    """
+
+    url: str
+    every_s: float = 1.0
+    once: bool = False
+    watch_s: float | None = None
+    fail_within_s: float | None = None
+    metric: str | None = None
+    window_s: float = 300.0
+    session_length_s: float | None = None
+    argv: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        """The metrics address. Raises UsageError for one that is not HTTP."""
+        parts = parts_of(self.url, "--scrape", ("http", "https"), "such as http://host:8000/metrics")
+        if "@" in parts.netloc:
+            raise UsageError("--scrape takes no user and password", hint="give the address alone")
+        return parts._replace(path=parts.path if parts.path not in ("", "/") else "/metrics").geturl()
+
+    @property
+    def alarm_s(self) -> float | None:
+        """A pool full within this is a failure."""
+        return self.fail_within_s or (DEFAULT_ALARM_S if self.once else None)
+
+    @property
+    def limit_s(self) -> float | None:
+        """How long to watch at most."""
+        return self.watch_s or (ONCE_SCRAPES * self.every_s if self.once else None)
+
+
+class Timer(Protocol):
+    """Time and waiting, so that a test needs neither."""
+
+    def now(self) -> float: ...
+
+    def wait(self, seconds: float, stop: StopRequest) -> None: ...
+
+
+class RealTimer:
+    """Monotonic time from 0."""
+
+    def __init__(self) -> None:
+        self._began_s = time.perf_counter()
+
+    def now(self) -> float:
+        return time.perf_counter() - self._began_s
+
+    def wait(self, seconds: float, stop: StopRequest) -> None:
+        until = self.now() + seconds
+        while (rest := until - self.now()) > 0 and not stop():
+            time.sleep(min(rest, _NAP_S))
+
+
+def forecast_from_metrics(
+    plan: ScrapePlan,
+    observer: Observer,
+    stop: StopRequest,
+    get: Fetch = fetch,
+    timer: Timer | None = None,
+) -> Report:
+    """Watch and forecast. Raises UsageError when the first answer is no metrics page or has no occupancy."""
+    return _MetricsWatch(plan, observer, stop, get, timer or RealTimer()).run()
+
+
+class _MetricsWatch:
+    """One watch over one server."""
+
+    def __init__(
+        self, plan: ScrapePlan, observer: Observer, stop: StopRequest, get: Fetch, timer: Timer
+    ) -> None:
+        self.plan = plan
+        self.observer = observer
+        self.stop = stop
+        self.timer = timer
+        self.scrapes = ScrapeHistory(plan.window_s)
+        self.reading: ServerReading | None = None
+        self.sight: LiveForecast | None = None
+        self.failed = self.answered = 0
+        self._get = get
+        self._address = plan.address
+        self._told: set[str] = set()
+        self.no_page: str | None = None  # what was answered in its place, at last
+
+    def run(self) -> Report:
+        draft = ReportDraft(self.plan.argv, self.plan.settings)
+        self.observer.phase("scrape", shown(self._address))
+        due = 0.0
+        while not self.stop() and not self._over():
+            self.timer.wait(due - self.timer.now(), self.stop)
+            if self.stop():
+                break
+            self._look(self.timer.now())
+            due += self.plan.every_s * max(1, -(-(self.timer.now() - due) // self.plan.every_s))
+        forecast = self._forecast()
+        verdict = self._verdict()
+        return draft.report(self._sentence(), verdict=verdict, forecast=forecast, signum=self.stop.signum)
+
+    def _look(self, t_s: float) -> None:
+        try:
+            self.reading = read(
+                parse(self._get(self._address), shown(self._address)),
+                self.plan.metric,
+                shown(self._address),
+            )
+        except OSError as error:
+            self.failed += 1
+            self.no_page = str(error) if isinstance(error, NoPageError) else self.no_page
+            self.scrapes.add(t_s, None, why_none(error))
+        except UsageError as error:
+            if self.reading is None:
+                raise
+            self.failed += 1  # it has answered well before
+            self.scrapes.add(t_s, None, error.message)
+        else:
+            self.answered += 1
+            self.sight = self.scrapes.add(t_s, self.reading)
+        self._tell(t_s)
+
+    def _tell(self, t_s: float) -> None:
+        for note in self.scrapes.notes:
+            if note not in self._told:
+                self._told.add(note)
+                self.observer.notice(note)
+        if self.sight is None or self.scrapes.down:
+            return
+        outlook = self.sight.outlook
+        self.observer.event(
+            "scrape",
+            {
+                "t_s": t_s,
+                "occupancy": self.sight.occupancy,
+                "t_sat_s": outlook.t_sat_s,
+                "remaining_s": self.sight.remaining_s,
+                "delivered_per_s": self.sight.delivered_per_s,
+                "line": status_text(self.sight, self.reading),
+            },
+        )
+
+    def _over(self) -> bool:
+        plan, now = self.plan, self.timer.now()
+        if plan.limit_s is not None and now >= plan.limit_s:
+            return True
+        if self.sight is None or self.scrapes.down:
+            return False
+        if self.sight.collapsed:
+            return True
+        foretold = self.sight.outlook.saturates is not None
+        if plan.once:
+            return foretold and self.answered >= 2 * FEWEST
+        return self._verdict() == "fail"
+
+    def _verdict(self) -> Verdict | None:
+        if self.plan.alarm_s is None:
+            return "fail" if self.sight is not None and self.sight.collapsed else None
+        if self.sight is None or self.scrapes.down:
+            return "inconclusive"
+        return (
+            "fail"
+            if self.sight.collapsed
+            else verdict_within(self.sight.outlook, self.sight.t_s, self.plan.alarm_s)
+        )
+
+    def _forecast(self) -> Forecast:
+        sight = self.sight
+        found = sight.outlook if sight is not None else None
+        return Forecast(
+            source="scrape",
+            session_length_s=self.plan.session_length_s,
+            t_sat_s=Interval(
+                estimate=found.t_sat_s if found else None,
+                low=found.low_s if found else None,
+                high=found.high_s if found else None,
+            ),
+            collapse_probability=None,
+            binding="pool" if found and found.saturates else "none",
+            max_sessions=None,
+            safe_window=None,
+            saturates=found.saturates if found else None,
+            reason=found.reason if found else f"the server {self._nothing}",
+            occupancy=sight.occupancy if sight else None,
+            rate_per_s=found.rate_per_s if found else None,
+            falling=bool(found and found.falling),
+            remaining_s=sight.remaining_s if sight else None,
+            collapsed=bool(sight and sight.collapsed),
+            gaps=list(dict.fromkeys([*(sight.notes if sight else ()), *self.scrapes.notes])),
+            assumptions=[
+                "the load goes on as in the last samples",
+                f"the last {format_duration(self.plan.window_s)} are fitted",
+                "times count from the first scrape",
+            ],
+            details=self._details(),
+        )
+
+    def _details(self) -> dict[str, Any]:
+        reading, sight = self.reading, self.sight
+        return {
+            "url": shown(self._address),
+            "scrapes": self.answered,
+            "failed_scrapes": self.failed,
+            "server": reading.server if reading else None,
+            "metric": reading.metric if reading else None,
+            "engine": sight.engine if sight else None,
+            "running": reading.running if reading else None,
+            "waiting": reading.waiting if reading else None,
+            "delivered_tokens_per_s": sight.delivered_per_s if sight else None,
+            "pool_tokens": reading.pool_tokens if reading else None,
+        }
+
+    @property
+    def _nothing(self) -> str:
+        return "never answered" if self.no_page is None else f"gave no metrics ({self.no_page})"
+
+    def _sentence(self) -> str:
+        sight = self.sight
+        if sight is None:
+            return f"{shown(self._address)} {self._nothing} in {plural(self.failed, 'scrape')}."
+        text = status_text(sight, self.reading)[0].upper() + status_text(sight, self.reading)[1:] + "."
+        if self.scrapes.down:
+            text += " The server does not answer any more."
+        if sight.outlook.falling:
+            text += f" {sight.outlook.reason[0].upper()}{sight.outlook.reason[1:]}."
+        return text
+
+
+def status_text(sight: LiveForecast, reading: ServerReading | None) -> str:
+    """One line: occupancy, how fast it fills, when it is full, who waits."""
+    level = "unknown" if sight.occupancy is None else f"{sight.occupancy * 100:.1f} %"
+    parts = [f"pool {level}"]
+    outlook = sight.outlook
+    if sight.collapsed:
+        parts.append("collapsed: full, and no token comes")
+    elif outlook.t_sat_s is None:
+        parts.append(outlook.reason if outlook.saturates is None else f"does not saturate: {outlook.reason}")
+    elif sight.remaining_s == 0:
+        parts.append("full")
+    else:
+        assert outlook.rate_per_s is not None
+        low, high = (None if t is None else max(0.0, t - sight.t_s) for t in (outlook.low_s, outlook.high_s))
+        span = f"{_short(low)} to {_short(high)}"
+        parts.append(
+            f"full in {_short(sight.remaining_s)} ({span}), {outlook.rate_per_s * 100:.2g} % a second"
+        )
+    if reading is not None and reading.running is not None:
+        parts.append(f"{reading.running:.0f} running, {reading.waiting or 0:.0f} waiting")
+    if sight.delivered_per_s is not None:
+        parts.append(f"{sight.delivered_per_s:.0f} tokens/s")
+    return ", ".join(parts)
+
+
+def _short(seconds: float | None) -> str:
+    return "never" if seconds is None else format_duration(round(seconds, 1))

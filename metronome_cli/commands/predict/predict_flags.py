@@ -1,0 +1,262 @@
+"""The flags of `predict` that no other command has: how each is read, and which of them belong together."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from metronome_cli.commands.predict.from_checkpoint import load_from, read_checkpoint
+from metronome_cli.commands.predict.from_metrics import ScrapePlan, forecast_from_metrics
+from metronome_cli.commands.predict.from_profile import ForecastPlan, predict_profile
+from metronome_cli.commands.predict.from_trace import TracePlan, predict_trace
+from metronome_cli.commands.predict.size_fleet import FleetQuery, GpuQuery, predict_cards, predict_fleet
+from metronome_cli.config import readers
+from metronome_cli.config.settings import Settings
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.formatting import percent
+from metronome_cli.core.quantities import shown
+from metronome_cli.core.stop import StopRequest
+from metronome_cli.forecast.memory import DEFAULT_SHARE
+from metronome_cli.forecast.pool_forecast import DEFAULT_CONFIDENCE
+from metronome_cli.results.events import Observer
+from metronome_cli.results.run_report import Report
+
+SOURCES = ("model", "trace", "scrape", "fleet")
+
+
+def _number(given: Any) -> float:
+    try:
+        value = float(str(given))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise UsageError(f"{given!r} is not a number of positions", hint="a number from 0 on, such as 27")
+    return value
+
+
+def _tokens_out(given: Any) -> tuple[int, int]:
+    """(speaking, listening) in "25" or "25/1"."""
+    speaking, _, listening = str(given).partition("/")
+    return readers.whole()(speaking), readers.whole()(listening or "0")
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in str(given).split(",") if name.strip()))
+    if not names:
+        raise UsageError(f"{shown(given)} names no card", hint="such as h100,l40s")
+    return names
+
+
+def _share(least: float = 0.0, below: float = math.inf, *, some: bool = False) -> readers.ValueReader:
+    """A fraction from `least`, or above nothing where `some`, to below a bound."""
+
+    def read(given: Any) -> float:
+        share = readers.fraction(given)
+        if not least <= share < below or (some and share == 0):
+            low = "above 0" if some else f"from {percent(least)}"
+            high = "at most 100%" if below > 1 else "below 100%"
+            raise UsageError(f"{shown(given)} is out of range", hint=f"{low}, {high}")
+        return share
+
+    return read
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "model": readers.path, "trace": readers.path, "scrape": readers.text, "fleet": readers.flag,
+    "start_over": readers.duration, "occupied": _share(below=1), "confidence": _share(0.5, below=1),
+    "seen_t_sat": readers.duration, "fail_within": readers.duration,
+    "period": readers.duration, "tokens_in": _number, "tokens_out": _tokens_out, "tokens_per_second": _number,
+    "turn": readers.duration, "memory_share": _share(some=True),
+    "run": readers.text, "time_column": readers.text, "occupancy_column": readers.text,
+    "fit_share": _share(some=True), "fit_until": readers.duration,
+    "every": readers.duration, "once": readers.flag, "watch": readers.duration, "metric": readers.text,
+    "fit_window": readers.duration,
+    "arrivals": readers.rate, "mean_call": readers.duration, "peak_sessions": readers.whole(1),
+    "block": readers.fraction, "headroom": readers.fraction, "gpus_per_node": readers.whole(1),
+    "gpus": readers.whole(1), "sessions_per_gpu": readers.whole(1), "capacity_report": readers.path, "gpu": _names,
+}  # fmt: skip
+BELONG: Mapping[str, tuple[str, ...]] = {
+    "trace": ("run", "time_column", "occupancy_column", "fit_share", "fit_until"),
+    "scrape": ("every", "once", "watch", "metric", "fit_window"),
+    "fleet": (
+        "arrivals", "mean_call", "peak_sessions", "block", "headroom", "gpus_per_node", "gpus", "sessions_per_gpu",
+    ),
+    "model": ("period", "tokens_in", "tokens_out", "tokens_per_second", "turn"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PredictFlags:
+    """What was given, read; `options[key]` is None for what was not."""
+
+    given: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in READERS:
+            raise KeyError(key)
+        return self.given.get(key)
+
+    def get(self, key: str, default: Any) -> Any:
+        """As `[key]`, and `default` for what was not given: a zero that was given stays one."""
+        value = self[key]
+        return default if value is None else value
+
+    @property
+    def source(self) -> str:
+        """Which of SOURCES, else "gpu" where cards are asked for, else "profile"."""
+        for name in SOURCES:
+            if self.given.get(name):
+                return name
+        return "gpu" if self.given.get("gpu") else "profile"
+
+
+def read_options(raw: Mapping[str, object]) -> PredictFlags:
+    """Read them all. Raises UsageError naming the flag, and for flags that contradict each other."""
+    given = {
+        key: readers.read_as(_flag(key), READERS[key], value)
+        for key, value in raw.items()
+        if value is not None and value is not False
+    }
+    named = [name for name in SOURCES if given.get(name)]
+    if len(named) > 1:
+        raise UsageError(
+            f"{_flag(named[0])} and {_flag(named[1])} are two questions", hint="ask one at a time"
+        )
+    for owner, keys in BELONG.items():
+        stray = [key for key in keys if key in given and not given.get(owner)]
+        if stray:
+            raise UsageError(
+                f"{_flag(stray[0])} is for {_flag(owner)}", hint=f"add {_flag(owner)}, or leave it out"
+            )
+    return PredictFlags(given)
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def predict(settings: Settings, options: PredictFlags, observer: Observer, stop: StopRequest) -> Report:
+    """Answer whichever question was asked. Raises UsageError."""
+    conditions: dict[str, Any] = {
+        "argv": tuple(sys.argv[1:]),
+        "settings": settings.as_dict() | _plain(options),
+    }
+    if options.source == "trace":
+        return predict_trace(_trace_plan(settings, options, conditions))
+    if options.source == "scrape":
+        return forecast_from_metrics(_scrape_plan(settings, options, conditions), observer, stop)
+    if options.source == "fleet":
+        return predict_fleet(_fleet_question(settings, options, conditions))
+    if options.source == "gpu":
+        return predict_cards(_cards(settings, options), **conditions)
+    return predict_profile(_profile_plan(settings, options, conditions))
+
+
+def _plain(options: PredictFlags) -> dict[str, Any]:
+    return {key: {"value": str(value), "from": _flag(key)} for key, value in options.given.items()}
+
+
+def _profile_plan(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> ForecastPlan:
+    if settings["sessions"] is None:
+        raise UsageError("how many sessions?", hint="give --sessions, such as --sessions 32")
+    if settings.given("pool") and settings["memory"] is not None:
+        raise UsageError("--pool and --memory contradict each other", hint="a pool, or a device's memory")
+    common: dict[str, Any] = {
+        "sessions": settings["sessions"],
+        "session_length_s": settings["session_length"],
+        "over_s": options["start_over"] or 0.0,
+        "occupied": options["occupied"] or 0.0,
+        "confidence": options.get("confidence", DEFAULT_CONFIDENCE),
+        "memory": settings["memory"],
+        "memory_share": options.get("memory_share", DEFAULT_SHARE),
+        "seen_t_sat_s": options["seen_t_sat"],
+        "fail_within_s": options["fail_within"],
+        **conditions,
+    }
+    if options.source != "model":
+        notes = (
+            ("the pool is sized from --memory, not the profile's",) if settings["memory"] is not None else ()
+        )
+        return ForecastPlan(settings.profile, notes=notes, **common)
+    found = read_checkpoint(options["model"], _load(settings, options), settings["session_length"])
+    profile = found.profile
+    if settings.given("policy"):
+        profile = profile.model_copy(update={"policy": settings["policy"]})
+    if settings.given("pool"):
+        profile = profile.model_copy(update={"pool": settings.profile.pool})
+    return ForecastPlan(profile, weights=found.weights, source="config", notes=found.notes, **common)
+
+
+def _load(settings: Settings, options: PredictFlags) -> Any:
+    """Flags, or a profile that was named to lend its load."""
+    share = settings["speaking_share"] if settings.given("speaking_share") else None
+    flags = load_from(
+        options["period"], options["tokens_in"], options["tokens_out"], options["tokens_per_second"], share,
+        options["turn"],
+    )  # fmt: skip
+    if flags is not None:
+        return flags
+    if settings.given("profile"):
+        return settings.profile
+    raise UsageError(
+        "a config says what a position costs, not how many a session adds",
+        hint="give --tokens-per-second 27, or --period 2s --tokens-in 28 --tokens-out 25, or a --profile's load",
+    )
+
+
+def _trace_plan(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> TracePlan:
+    return TracePlan(
+        options["trace"],
+        run=options["run"],
+        time_column=options["time_column"],
+        occupancy_column=options["occupancy_column"],
+        fit_share=options["fit_share"],
+        fit_until_s=options["fit_until"],
+        session_length_s=settings["session_length"] if settings.given("session_length") else None,
+        fail_within_s=options["fail_within"],
+        **conditions,
+    )
+
+
+def _scrape_plan(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> ScrapePlan:
+    return ScrapePlan(
+        options["scrape"],
+        every_s=options["every"] or 1.0,
+        once=bool(options["once"]),
+        watch_s=options["watch"],
+        fail_within_s=options["fail_within"],
+        metric=options["metric"],
+        window_s=options["fit_window"] or 300.0,
+        session_length_s=settings["session_length"] if settings.given("session_length") else None,
+        **conditions,
+    )
+
+
+def _cards(settings: Settings, options: PredictFlags) -> GpuQuery:
+    return GpuQuery(
+        options["gpu"],
+        settings.profile,
+        settings["session_length"],
+        measured=options["capacity_report"],
+        memory_share=options.get("memory_share", DEFAULT_SHARE),
+        confidence=options.get("confidence", DEFAULT_CONFIDENCE),
+    )
+
+
+def _fleet_question(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> FleetQuery:
+    return FleetQuery(
+        arrivals_per_s=options["arrivals"],
+        mean_call_s=options["mean_call"],
+        peak_sessions=options["peak_sessions"],
+        block=options.get("block", 0.01),
+        headroom=options["headroom"] or 0.0,
+        gpus_per_node=options["gpus_per_node"] or 1,
+        gpus=options["gpus"],
+        sessions_per_gpu=options["sessions_per_gpu"],
+        capacity_report=options["capacity_report"],
+        cards=_cards(settings, options) if options["gpu"] else None,
+        **conditions,
+    )

@@ -1,0 +1,108 @@
+"""What a model takes of memory: its decoder's shape, the KV pool, and further stages beside it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from metronome_cli.config.fields import Count, Parameters, Prose, Real, Size, StrictModel, Tokens
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
+Dtype = Literal["float32", "bfloat16", "float16", "float8"]
+StageKind = Literal["paged", "ring", "per_frame", "state"]
+
+
+class ModelShape(StrictModel):
+    """A decoder's shape as it concerns load and memory."""
+
+    layers: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    hidden: Count
+    mlp: Count
+    vocab: Count
+    dtype: Dtype = "bfloat16"
+    kv_dtype: Dtype | None = None  # the cache's, where it differs
+    context: Count
+    rope_theta: Annotated[Real, Field(gt=0)] = 10_000.0
+    parameters: Parameters | None = None  # read at a step, where layers alone do not say (experts, towers)
+    active_parameters: Parameters | None = None  # used by one token, where that is fewer (experts)
+    weight_bytes: Size | None = None  # resident weights, where dtype x parameters does not say
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """2 x layers x KV heads x head dim x bytes: keys and values of one position."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * DTYPE_BYTES[self.kv_dtype or self.dtype]
+
+    @model_validator(mode="after")
+    def _whole_groups(self) -> ModelShape:
+        if self.heads % self.kv_heads:
+            raise ValueError("heads must be a multiple of kv_heads")
+        return self
+
+
+class KvPoolSpec(StrictModel):
+    """The KV pool's budget: `bytes` or `blocks`, in blocks of `block_tokens` positions."""
+
+    bytes: Size | None = None
+    blocks: Count | None = None
+    block_tokens: Annotated[int, Field(ge=1, le=4096, strict=True)] = 16
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> KvPoolSpec:
+        if (self.bytes is None) == (self.blocks is None):
+            raise ValueError("give exactly one of bytes and blocks")
+        return self
+
+    def block_count(self, kv_bytes_per_token: int) -> int:
+        """Whole blocks in the budget."""
+        if self.blocks is not None:
+            return self.blocks
+        assert self.bytes is not None
+        return self.bytes // (kv_bytes_per_token * self.block_tokens)
+
+
+class StageRate(StrictModel):
+    """Positions a second that a further stage adds."""
+
+    listening: Real = 0.0
+    speaking: Real = 0.0
+
+
+class CacheStage(StrictModel):
+    """A further consumer of session memory beside the main decoder.
+
+    - paged: a cache of its own that grows (a talker); `limit` ends it, `resets: turn` drops it at each
+      turn's end.
+    - ring: `limit` positions allocated when the session opens.
+    - per_frame: rebuilt inside each frame (a depth transformer).
+    - state: fixed bytes a session (`state_bytes`), for example codec or encoder state.
+    """
+
+    name: Prose
+    kind: StageKind
+    kv_bytes_per_position: Tokens = 0
+    positions_per_s: StageRate = StageRate()
+    limit: Count | None = None
+    resets: Literal["never", "turn"] = "never"
+    pool: KvPoolSpec | None = None  # None: memory outside every pool
+    state_bytes: Size = 0
+    verified: bool = True
+
+    @property
+    def bytes_at_open(self) -> int:
+        """Memory outside every pool that a session takes when it opens and keeps: rings and fixed state."""
+        ring = self.kv_bytes_per_position * (self.limit or 0) if self.kind == "ring" else 0
+        return self.state_bytes + (ring if self.pool is None else 0)
+
+    @model_validator(mode="after")
+    def _complete(self) -> CacheStage:
+        if self.kind != "state" and self.kv_bytes_per_position == 0:
+            raise ValueError(f"stage {self.name}: kind {self.kind} needs kv_bytes_per_position")
+        if self.kind == "ring" and self.limit is None:
+            raise ValueError(f"stage {self.name}: a ring needs its limit")
+        if self.kind == "state" and self.state_bytes == 0:
+            raise ValueError(f"stage {self.name}: kind state needs state_bytes")
+        return self

@@ -1,0 +1,230 @@
+"""The one table of settings: key, how a value is read, what it means, default, the profile's word for it.
+
+The keys of a settings file, the variables (METRONOME_ and the key in capitals) and the flags (-- and the key
+with dashes) are made from it; `--help`, docs/environment.md and docs/commands.md show its texts.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from metronome_cli.config import readers
+
+PREFIX = "METRONOME_"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row. `read` checks what was given; `profile_key` is where the profile says the same, dotted.
+
+    `on_command_line` False: only a file or a variable gives it. `otherwise`: what holds where nothing is given and no
+    one value is the default.
+    """
+
+    key: str
+    read: readers.ValueReader
+    help: str
+    default: Any = None
+    profile_key: str | None = None
+    on_command_line: bool = True
+    otherwise: str = ""
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.key.replace("_", "-")
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words it may be; empty where it is not one of a few."""
+        return self.read.words if isinstance(self.read, readers.ChoiceReader) else ()
+
+    @property
+    def default_text(self) -> str:
+        """Its default as help and pages show it; empty where it has none."""
+        if self.default is None or self.default == ():
+            return "the profile's" if self.profile_key else self.otherwise
+        text = f"{self.default:g}s" if self.read is readers.duration else str(self.default)
+        text = text.lower() if isinstance(self.default, bool) else text
+        return f"the profile's, else {text}" if self.profile_key else text
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.key.upper()
+
+
+SETTINGS: dict[str, Setting] = {
+    row.key: row
+    for row in (
+        Setting("profile", readers.text, "Profile by name, or a YAML file.", "default"),
+        Setting(
+            "model",
+            readers.text,
+            "Any decoder in a profile's place: a directory, a .gguf file, a cached name.",
+        ),
+        Setting(
+            "audio",
+            readers.several(readers.path, os.pathsep),
+            "Recording, or directory of recordings; repeatable.",
+            (),
+        ),
+        Setting(
+            "engine",
+            readers.choice("in-process", "vllm"),
+            "What runs the model: the engine of this project, or vLLM's.",
+            "in-process",
+        ),
+        Setting(
+            "engine_arg",
+            readers.several(readers.argument, "\n"),
+            "Passed on to vLLM's engine, such as tensor_parallel_size=2; repeatable.",
+            (),
+        ),
+        Setting("weights", readers.text, "random, or a checkpoint directory.", "random"),
+        Setting("device", readers.text, "auto, cpu, cuda or cuda:N.", "auto"),
+        Setting("seed", readers.whole(), "Seed of load and weights.", 0),
+        Setting(
+            "clock",
+            readers.choice("real", "virtual"),
+            "real waits; virtual jumps over idle time.",
+            "real",
+            "clock",
+        ),
+        Setting(
+            "batching",
+            readers.choice("continuous", "tick"),
+            "continuous: step when a frame is due; tick: once a period.",
+            "continuous",
+        ),
+        Setting(
+            "session_length",
+            readers.duration,
+            "How long each session must hold, such as 10m.",
+            None,
+            "session_length",
+        ),
+        Setting(
+            "speaking_share",
+            readers.fraction,
+            "Share of the time the model speaks.",
+            None,
+            "turns.speaking_share",
+        ),
+        Setting(
+            "policy",
+            readers.policy,
+            "unbounded, 'window(W, S)', 'ring(W)' or 'recycle(W)', in tokens.",
+            None,
+            "policy",
+        ),
+        Setting(
+            "sink_positions",
+            readers.choice("rolling", "absolute"),
+            "How sinks are placed: rolling or absolute.",
+            None,
+            "sink_positions",
+        ),
+        Setting(
+            "exhaustion",
+            readers.choice("stall", "preempt", "refuse"),
+            "When no block is free: stall, preempt or refuse.",
+            None,
+            "exhaustion",
+        ),
+        Setting("pool", readers.size, "KV pool budget, such as 2GiB.", None, "pool.bytes"),
+        Setting("max_batch", readers.whole(1), "Most frames in one step.", None, "max_batch", False),
+        Setting("memory", readers.size, "Memory of the device, such as 96GiB, for planning."),
+        Setting(
+            "slo",
+            readers.several(readers.objective, ","),
+            "Objective such as 'p99<80ms' or 'empty<1%'; repeatable.",
+            None,
+            "objectives",
+        ),
+        Setting("sessions", readers.whole(1), "Judge this many sessions and nothing else."),
+        Setting("max_sessions", readers.whole(1), "Never try more sessions than this.", 4096),
+        Setting(
+            "method",
+            readers.choice("ramp", "bisect"),
+            "How capacity is searched: ramp (AIMD first) or bisect.",
+            "ramp",
+        ),
+        Setting(
+            "budget",
+            readers.duration,
+            "How long to go on narrowing the answer.",
+            otherwise="40s, longer in proportion for frames over 80 ms",
+        ),
+        Setting("soak", readers.flag, "Live through the whole session length.", False),
+        Setting(
+            "compare_policies",
+            readers.flag,
+            "Same controller on windowed, unbounded and guarded caches.",
+            False,
+        ),
+        Setting("guard", readers.choice("memory"), "memory: admit by forecast occupancy; that arm only."),
+        Setting("offered", readers.whole(1), "Callers offered to each arm.", otherwise="128"),
+        Setting("arrival_rate", readers.rate, "How fast callers come, such as 8/s.", otherwise="4/s"),
+        Setting("record", readers.path, "Keep the load of every run in this file, to be given again."),
+        Setting("replay", readers.path, "Give the load that --record kept in this file again."),
+        Setting("trials", readers.whole(1), "Run --sessions this many times: how often does it collapse?"),
+        Setting("target", readers.text, "Drive a running server instead: ws://HOST:PORT."),
+        Setting(
+            "protocol",
+            readers.choice("auto", "moshi", "moshi-server", "realtime", "unmute", "vllm-realtime"),
+            "What it speaks: auto, moshi, moshi-server, realtime, unmute or vllm-realtime.",
+            "auto",
+        ),
+        Setting(
+            "workers",
+            readers.whole(1),
+            "Processes that the callers of --target share.",
+            otherwise="this one alone",
+        ),
+        Setting("ray", readers.text, "Ray cluster whose machines call --target: auto, an address, or local."),
+        Setting("scrape", readers.text, "The server's metrics: http://HOST:PORT/metrics."),
+        Setting("scrape_metric", readers.text, "Gauge of the pool's used share, for servers not known here."),
+        Setting(
+            "served_model",
+            readers.text,
+            "Model of a vllm-realtime server.",
+            otherwise="the first in its own list",
+        ),
+        Setting("ca_file", readers.path, "Trust this authority, or server's own certificate, too; PEM."),
+        Setting(
+            "connect_timeout", readers.duration, "Longest wait for the server to open a connection.", 10.0
+        ),
+        Setting("seat_timeout", readers.duration, "Then for a seat; longer is a silent queue.", 10.0),
+        Setting(
+            "idle_timeout",
+            readers.duration,
+            "Silence that ends a session.",
+            otherwise="10s, or 6 periods if longer",
+        ),
+        Setting(
+            "reconnect",
+            readers.choice("none", "once", "always"),
+            "What a caller whose connection broke off does: none, once or always.",
+            "none",
+        ),
+        Setting("output", readers.path, "Directory for report.json, report.html and events.jsonl."),
+        Setting("html", readers.path, "Write a self-contained HTML report."),
+        Setting("junit", readers.path, "Write JUnit XML, one case an objective."),
+        Setting("prometheus", readers.address, "Serve the run's series while it runs: :9464 or HOST:PORT."),
+        Setting("dry_run", readers.flag, "The plan, its duration and memory; nothing runs.", False),
+        Setting("json", readers.flag, "The report, and nothing else, on stdout.", False),
+        Setting(
+            "ui",
+            readers.choice("auto", "live", "plain", "none"),
+            "Progress view: auto, live, plain or none.",
+            "auto",
+        ),
+    )
+}
+OTHER_VARIABLES = {
+    PREFIX + "CONFIG": "YAML file of settings.",
+    PREFIX + "DEBUG": "1: show the traceback of an internal error.",
+    PREFIX + "API_KEY": "Key for the target server; never printed or stored.",
+    PREFIX + "HEADERS": "Further headers for the target server; never printed or stored.",
+}

@@ -1,0 +1,112 @@
+"""Stopping in good order: the first Ctrl-C (or SIGTERM) asks, the second one leaves at once.
+
+A handler runs between two steps of the interpreter, which a model that loads can put off for seconds, and several
+signals of that time come as one. So a thread beside reads each as it comes, acknowledges the first and acts on the
+second.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from metronome_cli.core.errors import ExitCode
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ACKNOWLEDGED = "stopping in good order; once more leaves at once"
+Notify = Callable[[str], object]
+
+
+def _on_stderr(line: str) -> None:
+    with suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), f"\n{line}\n".encode())
+
+
+class StopRequest:
+    """A request to stop, looked at between steps.
+
+    `tell` acknowledges the first signal, from a thread of its own: whoever draws on the terminal has to know of the
+    line. Without it the line goes to stderr.
+    """
+
+    def __init__(self, tell: Notify = _on_stderr) -> None:
+        self.signum: int | None = None
+        self._acknowledge = tell
+
+    def __call__(self) -> bool:
+        return self.signum is not None
+
+    def request(self, signum: int) -> None:
+        """Ask. A second request ends the process without further ado."""
+        if self.signum is not None:
+            _leave(signum)
+        self.signum = signum
+
+    @contextmanager
+    def on_signals(self) -> Iterator[StopRequest]:
+        """SIGINT and SIGTERM call `request` while this is open; nothing changes off the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+
+        def handle(signum: int, frame: FrameType | None) -> None:
+            self.request(signum)
+
+        before = {signum: signal.signal(signum, handle) for signum in SIGNALS}
+        try:
+            with _watched(self._acknowledge):
+                yield self
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+
+
+@contextmanager
+def _watched(tell: Notify) -> Iterator[None]:
+    """A thread reads each signal as it comes, while this is open."""
+    coming, told = os.pipe()
+    os.set_blocking(told, False)
+    before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    thread = threading.Thread(target=_watch, args=(coming, tell), name="signals", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(told)
+        thread.join()
+        os.close(coming)
+
+
+def _watch(coming: int, tell: Notify) -> None:
+    asked = False
+    while number := os.read(coming, 1):
+        if number[0] not in SIGNALS:
+            continue
+        if asked:
+            _leave(number[0])
+        asked = True
+        with suppress(Exception):  # whatever became of the view: the next signal must be read
+            tell(ACKNOWLEDGED)
+
+
+def _leave(signum: int) -> None:
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), b"\x1b[?25h\n")  # a live view may have hidden the cursor
+    os._exit(ExitCode.SIGTERM if signum == signal.SIGTERM else ExitCode.SIGINT)
+
+
+def _forget_in_a_fork() -> None:
+    """A forked child gets a terminal's Ctrl-C too, and would tell it through its parent's pipe."""
+    with suppress(ValueError):
+        signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_a_fork)

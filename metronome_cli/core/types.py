@@ -1,0 +1,94 @@
+"""What goes into a frame step and what comes out. No torch here, so every layer may import it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Audio = npt.NDArray[np.float32]
+EndReason = Literal[
+    "context", "refused", "preempted", "lost_beat", "shed", "finished", "silenced", "engine",
+    "unreachable", "queued", "closed", "garbage", "flood", "mute", "stalled", "error",
+]  # fmt: skip
+# "silenced": the session lived to its end, but fell silent on the way, or waited for a block when it came. From
+# "unreachable" on, what becomes of sessions over the network (backends/websocket/session.py).
+
+
+class SessionOver(Exception):
+    """A session ends here."""
+
+    def __init__(self, reason: EndReason, detail: str = "") -> None:
+        super().__init__(detail)
+        self.reason: EndReason = reason
+        self.detail = detail
+
+
+class SessionRefused(Exception):
+    """No seat, or no room in the pool, for one more session. `binding` is "slots" or "memory"."""
+
+    def __init__(self, binding: Literal["slots", "memory"], message: str) -> None:
+        super().__init__(message)
+        self.binding = binding
+
+
+@dataclass(frozen=True, slots=True)
+class FrameInput:
+    """One session's frame. audio: [samples] float32 at the profile's rate; `tokens_out` to decode."""
+
+    slot: int
+    audio: Audio
+    tokens_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameOutput:
+    """What the engine answered to one frame.
+
+    `delivered` tokens of `expected`; `waiting` when no block was free and the session waits (the frame is
+    empty, on time); `ended` when this frame ended the session.
+    """
+
+    slot: int
+    expected: int
+    delivered: int
+    waiting: bool = False
+    ended: EndReason | None = None
+    tokens: Sequence[int] = ()
+    audio: Audio | None = None
+
+    @property
+    def empty(self) -> bool:
+        """An answer was due and none came."""
+        return self.expected > 0 and self.delivered == 0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """The pool as a dashboard would see it. `running` sessions hold blocks and move; `waiting` ones are stuck."""
+
+    used_blocks: int
+    total_blocks: int
+    running: int
+    waiting: int
+
+    @property
+    def occupancy(self) -> float:
+        """rho: used blocks / all blocks."""
+        return self.used_blocks / self.total_blocks if self.total_blocks else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One batched frame step. `stages_s`: seconds in each stage ("encode", "prefill", "decode", ...)."""
+
+    outcomes: Sequence[FrameOutput]
+    stages_s: Mapping[str, float]
+    pool: PoolState
+    preemptions: int = 0
+    recomputed_tokens: int = 0
+    other_pools: Mapping[str, PoolState] = field(default_factory=dict)
+    compute_s: float | None = None  # stated by a simulated target; None: the driver measures it

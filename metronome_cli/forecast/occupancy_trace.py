@@ -1,0 +1,143 @@
+"""A recorded or scraped series of (time, occupancy), made fit for extrapolation, with everything odd about it
+said.
+
+Time is in seconds and rises; occupancy is the used share of the pool, 0..1. A missing or non-finite
+occupancy is a gap; a missing or non-finite time, or time that goes back, is an error, because the order of
+things is then a guess. A fall of more than `DROP` between two samples means that the server restarted or
+that sessions left: what came before says nothing of now, and only the last rise is kept. A full pool ends
+the rise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from metronome_cli.core.errors import UsageError
+from metronome_cli.forecast.speaking_time import Reals
+
+DROP = 0.03  # of the pool, between neighbouring samples
+FULL = 0.995  # a pool counts as full from here on: the last blocks fit no session's next frame
+GAP = 5.0  # median spacings
+EARLY = 0.3  # of the time to a full pool, where the trace reaches one
+SLACK = 1e-6  # by which a share may leave 0..1, for its rounding
+
+
+@dataclass(frozen=True, slots=True)
+class OccupancyTrace:
+    """Samples in order of time: `t_s` [n] seconds, `occupancy` [n] of 0..1; `notes`: what was left out."""
+
+    t_s: Reals
+    occupancy: Reals
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.t_s)
+
+    @property
+    def span_s(self) -> float:
+        return float(self.t_s[-1] - self.t_s[0]) if len(self) else 0.0
+
+    @property
+    def spacing_s(self) -> float:
+        """Median time between samples."""
+        return float(np.median(np.diff(self.t_s))) if len(self) > 1 else 0.0
+
+    @property
+    def full_at_s(self) -> float | None:
+        """The first sample with a full pool."""
+        full = np.flatnonzero(self.occupancy >= FULL)
+        return float(self.t_s[full[0]]) if len(full) else None
+
+    def until(self, t_s: float) -> OccupancyTrace:
+        """The samples up to that instant."""
+        kept = self.t_s <= t_s
+        return replace(self, t_s=self.t_s[kept], occupancy=self.occupancy[kept])
+
+    def first(self, share: float) -> OccupancyTrace:
+        """The first `share` of its time."""
+        return self.until(float(self.t_s[0]) + share * self.span_s) if len(self) else self
+
+    def rise(self) -> OccupancyTrace:
+        """Up to the instant at which it is full."""
+        return self if self.full_at_s is None else self.until(self.full_at_s)
+
+    def early(self) -> OccupancyTrace:
+        """What a forecast is made from: the first part of a trace that fills, all of one that does not."""
+        return self if self.full_at_s is None else self.rise().first(EARLY)
+
+
+def clean_trace(samples: Iterable[tuple[float | None, float | None]], where: str = "trace") -> OccupancyTrace:
+    """Check and clean (time in s, occupancy) pairs. Raises UsageError naming the sample that cannot serve."""
+    rows = list(samples)
+    notes: list[str] = []
+    times = [_time(row, number, where) for number, (row, _) in enumerate(rows, 1)]
+    _check_order(times, where)
+    values = [math.nan if value is None else float(value) for _, value in rows]
+    missing = sum(not math.isfinite(value) for value in values)
+    if missing:
+        notes.append(f"without a finite occupancy, and left out: {missing} of {len(rows)} samples")
+    kept = {time: value for time, value in zip(times, values, strict=True) if math.isfinite(value)}
+    if len(kept) + missing < len(rows):
+        notes.append(
+            f"share their instant with a later sample, and are left out: {len(rows) - missing - len(kept)}"
+        )
+    _check_range(kept, where)
+    trace = OccupancyTrace(
+        np.array(list(kept), dtype=np.float64), np.array(list(kept.values()), dtype=np.float64)
+    )
+    return after_last_drop(replace(trace, notes=tuple(notes + _gaps(trace))))
+
+
+def after_last_drop(trace: OccupancyTrace) -> OccupancyTrace:
+    """What follows the last fall, with a note when there was one."""
+    falls = np.flatnonzero(np.diff(trace.occupancy) < -DROP)
+    if not len(falls):
+        return trace
+    last = int(falls[-1]) + 1
+    before, after, at = trace.occupancy[last - 1], trace.occupancy[last], trace.t_s[last]
+    note = (
+        f"occupancy fell from {before:.3f} to {after:.3f} at {at:.1f} s (restart, or sessions left); "
+        "only later samples count"
+    )
+    return OccupancyTrace(trace.t_s[last:], trace.occupancy[last:], (*trace.notes, note))
+
+
+def _time(value: float | None, number: int, where: str) -> float:
+    if value is None or not math.isfinite(value):
+        raise UsageError(
+            f"{where}: sample {number} has no finite time", hint="every sample needs a time in seconds"
+        )
+    return float(value)
+
+
+def _check_order(times: Sequence[float], where: str) -> None:
+    for number, (before, after) in enumerate(pairwise(times), 2):
+        if after < before:
+            raise UsageError(
+                f"{where}: time goes back at sample {number}, from {before:g} to {after:g} s",
+                hint="sort the samples by time, or keep one run only",
+            )
+
+
+def _check_range(kept: dict[float, float], where: str) -> None:
+    for time, value in kept.items():
+        if not -SLACK <= value <= 1 + SLACK:
+            raise UsageError(
+                f"{where}: occupancy {value:g} at {time:g} s lies outside 0..1",
+                hint="give the used share of the pool, 0..1; name a column in percent 'occupancy_percent'",
+            )
+
+
+def _gaps(trace: OccupancyTrace) -> list[str]:
+    if len(trace) < 3:
+        return []
+    steps = np.diff(trace.t_s)
+    wide = np.flatnonzero(steps > GAP * trace.spacing_s)
+    return [f"no samples from {trace.t_s[i]:.1f} to {trace.t_s[i + 1]:.1f} s" for i in wide[:5]] + (
+        [f"and {len(wide) - 5} more gaps"] if len(wide) > 5 else []
+    )

@@ -1,0 +1,262 @@
+"""Files of recorded load: JSON lines, `metronome.load/1`; docs/load-traces.md describes each line.
+
+Written as the run goes, each line in one write to the system, so a killed run leaves what was complete. When the disk
+refuses, the user is told once, the run goes on and what was written stays. Read as data: bounded, checked line by line,
+never executed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from metronome_cli.config.fields import StrictModel
+from metronome_cli.core.errors import MetronomeError, UsageError, write_hint
+from metronome_cli.core.strict_json import BadJson, dumps, loads
+from metronome_cli.load.trace import (
+    RecordedTrial,
+    Seconds,
+    Text,
+    TraceSession,
+    TraceTrial,
+    TraceTrialEnd,
+    Whole,
+)
+from metronome_cli.report.read_report import read_bounded
+
+LOAD_SCHEMA = "metronome.load/1"
+_FORMAT = "its format is in docs/load-traces.md"
+TraceLine = TypeVar("TraceLine", bound=StrictModel)
+Digest = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$")]
+
+
+class AudioFingerprint(StrictModel):
+    """One file in the loop, and the SHA-256 of what was in it."""
+
+    file: Text
+    sha256: Digest
+
+
+class TraceHeader(StrictModel):
+    """The first line: what all runs of the file share."""
+
+    schema_: Annotated[Literal["metronome.load/1"], Field(alias="schema")] = "metronome.load/1"
+    version: Text  # of the program that recorded it
+    profile: Text
+    period_s: Annotated[Seconds, Field(gt=0)]
+    sample_rate: Annotated[int, Field(strict=True, ge=1, le=10**6)]
+    frame_samples: Whole
+    tokens_listening: Whole
+    tokens_speaking: Whole
+    batching: Literal["continuous", "tick"]
+    seed: Annotated[int, Field(strict=True)]
+    session_length_s: Annotated[Seconds, Field(gt=0)]
+    loop_samples: Annotated[int, Field(strict=True, ge=1, le=10**10)]
+    audio: list[AudioFingerprint]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTrace:
+    """A file that was read. `cut_short`: whether a last run, without its end, was left out."""
+
+    path: Path
+    head: TraceHeader
+    runs: Sequence[RecordedTrial]
+    cut_short: bool
+
+
+class TraceWriter:
+    """Records a command's load. `tell` gets the one error when writing fails."""
+
+    def __init__(self, path: Path, head: TraceHeader, tell: Callable[[MetronomeError], None]) -> None:
+        self.path = path
+        self._head = head
+        self._tell = tell
+        self._fd: int | None = None
+        self._failed = False
+        self._runs = 0
+
+    def begin(self, head: TraceTrial) -> Callable[[TraceSession], None]:
+        """A run begins. The file is made with the first."""
+        if self._fd is None:
+            self._guarded(self._open)
+            self._line(self._head.model_dump(mode="json", by_alias=True))
+        self._line(head.model_copy(update={"run": self._runs}).model_dump(mode="json"))
+        self._runs += 1
+        return lambda caller: self._line(caller.model_dump(mode="json"))
+
+    def end(self, at_s: float) -> None:
+        """The run is over."""
+        self._line({"end": self._runs - 1, "at_s": at_s})
+
+    def close(self) -> None:
+        """No more is written."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _open(self) -> None:
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+
+    def _line(self, value: dict[str, Any]) -> None:
+        if self._fd is not None:
+            line = dumps(value).encode("utf-8") + b"\n"
+            self._guarded(lambda: self._write(line))
+
+    def _write(self, line: bytes) -> None:
+        """The whole line; where only a part of it fits, the part is taken back."""
+        assert self._fd is not None
+        before = os.lseek(self._fd, 0, os.SEEK_CUR) if os.path.isfile(self.path) else None
+        try:
+            while line:
+                line = line[os.write(self._fd, line) :]
+        except OSError:
+            if before is not None:
+                os.ftruncate(self._fd, before)
+            raise
+
+    def _guarded(self, write: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            write()
+        except OSError as error:
+            self._failed = True
+            self._tell(
+                MetronomeError(f"cannot write {self.path}: {error.strerror or error}", hint=write_hint(error))
+            )
+            self.close()
+
+
+def check_writable(path: Path) -> None:
+    """Raises UsageError where a file of that name could not be made. Leaves nothing behind."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(None, "it is a directory")
+        if not path.exists():
+            with tempfile.TemporaryFile(dir=path.parent):
+                return
+        if not os.access(path, os.W_OK):
+            raise PermissionError(None, "no permission to write")
+    except OSError as error:
+        raise UsageError(
+            f"--record: cannot write {path}: {error.strerror or error}", hint=write_hint(error)
+        ) from None
+
+
+def read_load(path: Path) -> LoadTrace:
+    """The load in a file. Raises UsageError naming file, line and what is wrong."""
+    data = read_bounded(path)
+    if not data:
+        raise UsageError(f"{path}: an empty file", hint=_FORMAT)
+    reader = _TraceReader(path)
+    *lines, rest = data.split(b"\n")
+    for line in lines:
+        reader.take(line)
+    return reader.done(torn=bool(rest))
+
+
+@dataclass(slots=True)
+class _TraceReader:
+    """Line after line of one file."""
+
+    path: Path
+    number: int = 0
+    head: TraceHeader | None = None
+    runs: list[RecordedTrial] = field(default_factory=list)
+    _begun: int = 0
+    _open: TraceTrial | None = None
+    _callers: list[TraceSession] = field(default_factory=list)
+
+    def take(self, line: bytes) -> None:
+        self.number += 1
+        try:
+            value = loads(line)
+        except BadJson as error:
+            raise self._wrong(str(error).replace("at line 1, column", "at column")) from None
+        if not isinstance(value, dict):
+            raise self._wrong("not a JSON object")
+        if self.head is None:
+            self._take_head(value)
+        elif "run" in value:
+            self._begin(self._parsed(TraceTrial, value))
+        elif "caller" in value:
+            self._come(self._parsed(TraceSession, value))
+        elif "end" in value:
+            self._end(self._parsed(TraceTrialEnd, value))
+        else:
+            raise self._wrong("neither a run, nor a caller, nor an end")
+
+    def _take_head(self, value: dict[str, Any]) -> None:
+        found = value.get("schema")
+        if found != LOAD_SCHEMA:
+            stated = "no schema" if found is None else f"schema {str(found)[:60]!r}"
+            raise self._wrong(f"{stated}, where {LOAD_SCHEMA!r} is expected")
+        self.head = self._parsed(TraceHeader, value)
+
+    def _begin(self, head: TraceTrial) -> None:
+        if self._open is not None:
+            raise self._wrong(f"run {head.run} begins before run {self._open.run} has ended")
+        if head.run != self._begun:
+            raise self._wrong(f"run {head.run} where run {self._begun} is next")
+        self._open, self._callers, self._begun = head, [], self._begun + 1
+
+    def _come(self, caller: TraceSession) -> None:
+        assert self.head is not None
+        callers = self._callers
+        if self._open is None:
+            raise self._wrong(f"caller {caller.caller} outside of any run")
+        if caller.caller != len(callers):
+            raise self._wrong(f"caller {caller.caller} where caller {len(callers)} is next")
+        if callers and caller.at_s < callers[-1].at_s:
+            raise self._wrong(f"caller {caller.caller} comes before the one before him")
+        if caller.start >= self.head.loop_samples:
+            raise self._wrong(f"start {caller.start} is beyond the loop, {self.head.loop_samples} samples")
+        if caller.phase_s >= self.head.period_s:
+            raise self._wrong(
+                f"phase_s {caller.phase_s:g} is no part of the period, {self.head.period_s:g} s"
+            )
+        if caller.age_s > self.head.session_length_s:
+            raise self._wrong(
+                f"age_s {caller.age_s:g} is more than a session lasts, {self.head.session_length_s:g} s"
+            )
+        if not any(caller.speaks):
+            raise self._wrong("speaks: no frames")
+        callers.append(caller)
+
+    def _end(self, end: TraceTrialEnd) -> None:
+        if self._open is None or end.end != self._open.run:
+            raise self._wrong(f"end of run {end.end}, which is not open")
+        if not self._callers:
+            raise self._wrong(f"run {end.end} has no callers")
+        if end.at_s > 0:  # it lasted: there is something to give again
+            self.runs.append(RecordedTrial(self._open, tuple(self._callers), end.at_s))
+        self._open = None
+
+    def done(self, *, torn: bool) -> LoadTrace:
+        """All that was read. `torn`: whether a last line without its end follows, which a kill or a full disk left."""
+        if self.head is None:
+            raise UsageError(f"{self.path}:1: the line is not complete", hint=_FORMAT)
+        if not self.runs:
+            raise UsageError(
+                f"{self.path}:{self.number}: ends before the first run has ended",
+                hint="the recording was cut off; record the load again",
+            )
+        return LoadTrace(self.path, self.head, self.runs, torn or self._open is not None)
+
+    def _parsed(self, model: type[TraceLine], value: dict[str, Any]) -> TraceLine:
+        try:
+            return model.model_validate(value, strict=True)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            where = ".".join(str(step) for step in found["loc"])
+            raise self._wrong(f"{where[:80]}: {found['msg'][:160]}") from None
+
+    def _wrong(self, problem: str) -> UsageError:
+        return UsageError(f"{self.path}:{self.number}: {problem}", hint=_FORMAT)

@@ -1,0 +1,236 @@
+"""Where a decoder is, and what its configuration says: a directory, a GGUF file, or a name in the local
+cache.
+
+Nothing is fetched and no code of a checkpoint is run. Llama, Mistral, Qwen2 and Qwen3 (and Qwen3's
+mixture) are read tensor by tensor, straight to the device. Other architectures that `transformers` knows
+are loaded by it, and so is a GGUF file, which it turns back into plain weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metronome_cli.config.model_shape import Dtype, ModelShape
+from metronome_cli.core.errors import UsageError
+from metronome_cli.engine.decoder_weights import DecoderWeights
+from metronome_cli.engine.import_weights import native_window, rotary_of
+from metronome_cli.models.decoding import Vocabulary
+from metronome_cli.models.weights.checkpoint import Checkpoint, on_meta, refuse_unexpected
+from metronome_cli.models.weights.experts import ExpertShape
+from metronome_cli.models.weights.load_decoder import (
+    BlockVariant,
+    decoder_layouts,
+    load_decoder,
+    weight_source,
+    working_dtype,
+)
+from metronome_cli.models.weights.versions import need_transformers
+
+_OWN = frozenset({"llama", "mistral", "qwen2", "qwen3", "qwen3_moe"})
+_DTYPES: dict[str, Dtype] = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
+_BODIES = (("model.", "lm_head.weight"), ("", "lm_head.weight"))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A decoder on disk. `gguf`: the file's name in `folder`, where it is one."""
+
+    folder: Path
+    gguf: str | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.gguf if self.gguf else self.folder
+
+    @property
+    def name(self) -> str:
+        return Path(self.gguf).stem if self.gguf else self.folder.resolve().name
+
+
+def find_model(model: str) -> ModelFiles:
+    """A directory, a .gguf file, or an OWNER/NAME in the local cache. Raises UsageError for anything else."""
+    path = Path(model).expanduser()
+    if path.is_file() and path.suffix == ".gguf":
+        return ModelFiles(path.parent, path.name)
+    if path.is_dir():
+        return ModelFiles(path)
+    if path.exists():
+        raise UsageError(f"--model {model}: not a model", hint="give a checkpoint directory or a .gguf file")
+    return _cached(model)
+
+
+def _cached(model: str) -> ModelFiles:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return ModelFiles(Path(snapshot_download(model, local_files_only=True)))
+    except (LocalEntryNotFoundError, HFValidationError, OSError) as error:
+        raise UsageError(
+            f"--model {model}: no such directory or file, and not in the local model cache",
+            hint="download it first; nothing is fetched here",
+        ) from error
+
+
+def read_config(found: ModelFiles) -> Any:
+    """Its `transformers` configuration. Raises UsageError for one that cannot be read, or needs code of
+    its own."""
+    from transformers import AutoConfig
+
+    more = {"gguf_file": found.gguf} if found.gguf else {}
+    try:
+        config = AutoConfig.from_pretrained(
+            found.folder, trust_remote_code=False, local_files_only=True, **more
+        )
+    except ImportError as error:
+        raise UsageError(
+            f"{found.path}: reading GGUF needs a package that is not installed ({error})",
+            hint="pip install 'metronome-cli[gguf]'",
+        ) from error
+    except (ValueError, OSError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(
+            f"{found.path}: no configuration that transformers reads: {first}",
+            hint="a Llama, Mistral, Qwen2 or Qwen3 checkpoint has a config.json",
+        ) from error
+    return config.get_text_config()
+
+
+def shape_of(config: Any) -> ModelShape:
+    """The decoder's shape. Raises UsageError for a configuration that is no decoder's."""
+    needed = (
+        "num_hidden_layers",
+        "num_attention_heads",
+        "hidden_size",
+        "vocab_size",
+        "max_position_embeddings",
+    )
+    missing = [key for key in needed if not getattr(config, key, None)]
+    if missing:
+        raise UsageError(f"{config.model_type}: no decoder: {missing[0]} is not given")
+    heads = int(config.num_attention_heads)
+    rope = getattr(config, "rope_parameters", None) or {}
+    return ModelShape(
+        layers=int(config.num_hidden_layers),
+        heads=heads,
+        kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
+        head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
+        hidden=int(config.hidden_size),
+        mlp=int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size),
+        vocab=int(config.vocab_size),
+        dtype=_DTYPES.get(str(config.dtype).removeprefix("torch."), "bfloat16"),
+        context=int(config.max_position_embeddings),
+        rope_theta=float(rope.get("rope_theta", 10_000.0)),
+    )
+
+
+def read_decoder(found: ModelFiles, device: torch.device) -> tuple[DecoderWeights | Any, Vocabulary]:
+    """The decoder for a stack, and its vocabulary. Raises UsageError naming what is missing."""
+    need_transformers()
+    config = read_config(found)
+    shape = shape_of(config)
+    dtype = working_dtype(shape, device)
+    if _is_plain(config):
+        return _own(found, config, shape, device, dtype)
+    return _by_transformers(found, device, dtype)
+
+
+def _is_plain(config: Any) -> bool:
+    """Of a family that is read here, without the rarer biases."""
+    rare = getattr(config, "mlp_bias", False) or getattr(config, "attention_bias", False)
+    return config.model_type in _OWN and config.hidden_act == "silu" and not rare
+
+
+def _own(
+    found: ModelFiles, config: Any, shape: ModelShape, device: torch.device, dtype: torch.dtype
+) -> tuple[DecoderWeights, Vocabulary]:
+    checkpoint = Checkpoint.open(found.folder) if found.gguf is None else _gguf(found, config)
+    form = _form(config)
+    tied = bool(getattr(config, "tie_word_embeddings", False))
+    layouts = [layout for body, head in _BODIES for layout in decoder_layouts(body, head, form, tied=tied)]
+    decoder, words = load_decoder(weight_source(checkpoint, layouts, device, dtype, 0), shape, form)
+    refuse_unexpected(checkpoint, ("*.inv_freq", "lm_head.weight"))
+    checkpoint.close()
+    skeleton = _skeleton(config)
+    decoder.rotary = rotary_of(skeleton)
+    decoder.native_window = _window(config, found)
+    return decoder, words
+
+
+def _gguf(found: ModelFiles, config: Any) -> Checkpoint:
+    """A GGUF file's tensors, turned back into plain numbers under `transformers`' names."""
+    from transformers import AutoModelForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    load: Any = load_gguf_checkpoint
+    with on_meta():
+        model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    try:
+        read = load(str(found.path), return_tensors=True, model_to_load=model)
+    except (ValueError, OSError, KeyError, NotImplementedError) as error:
+        raise UsageError(f"{found.path}: transformers cannot read it: {error}") from error
+    return Checkpoint.holding(found.path, read["tensors"])
+
+
+def _window(config: Any, found: ModelFiles) -> int | None:
+    try:
+        return native_window(config)
+    except LookupError as error:
+        raise UsageError(f"{found.path}: {error}", hint="layers must all attend alike") from error
+
+
+def _skeleton(config: Any) -> Any:
+    """One layer of the architecture without weights, for its rotary table."""
+    from copy import deepcopy
+
+    from transformers import AutoModel
+
+    small = deepcopy(config)
+    small.num_hidden_layers = 1
+    if getattr(small, "layer_types", None):
+        small.layer_types = small.layer_types[:1]
+    small.vocab_size, small.intermediate_size = 8, 8
+    with on_meta():
+        model: Any = AutoModel.from_config(small)  # type: ignore[no-untyped-call]
+    model.rotary_emb = type(model.rotary_emb)(config)
+    return model
+
+
+def _form(config: Any) -> BlockVariant:
+    kind = config.model_type
+    experts = None
+    if kind == "qwen3_moe":
+        experts = ExpertShape(
+            config.num_experts,
+            config.num_experts_per_tok,
+            config.moe_intermediate_size,
+            normalise=config.norm_topk_prob,
+        )
+    return BlockVariant(
+        qkv_bias=kind == "qwen2",
+        head_norms=kind.startswith("qwen3"),
+        experts=experts,
+        eps=float(config.rms_norm_eps),
+    )
+
+
+def _by_transformers(found: ModelFiles, device: torch.device, dtype: torch.dtype) -> tuple[Any, Vocabulary]:
+    from transformers import AutoModelForCausalLM
+
+    from metronome_cli.engine.projection import Projection
+
+    more: dict[str, Any] = {"gguf_file": found.gguf} if found.gguf else {"use_safetensors": True}
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            found.folder, dtype=dtype, trust_remote_code=False, local_files_only=True, **more
+        )
+    except (ValueError, OSError, KeyError, ImportError) as error:
+        raise UsageError(f"{found.path}: transformers cannot load it: {error}") from error
+    model.to(device).eval()
+    head = model.get_output_embeddings()
+    words = Vocabulary(model.get_input_embeddings().weight.detach(), Projection(head.weight, head.bias))
+    return model.get_decoder(), words

@@ -1,0 +1,29 @@
+"""The plots of a report, in the order of the page."""
+
+from __future__ import annotations
+
+from metronome_cli.report.html.capacity_plots import curve, stages
+from metronome_cli.report.html.cost_surface_plot import cost_surface
+from metronome_cli.report.html.forecast_plot import forecast
+from metronome_cli.report.html.latency_plots import against_age, against_sessions
+from metronome_cli.report.html.plotting import Plot
+from metronome_cli.report.html.quality_plots import perplexity_by_age, repetition_by_age
+from metronome_cli.report.html.timeline_plots import arms, timelines
+from metronome_cli.results.run_report import Report
+
+
+def plots(report: Report) -> list[Plot]:
+    """Every plot that the report has data for."""
+    found = [
+        curve(report),
+        *timelines(report),
+        stages(report),
+        arms(report),
+        forecast(report),
+        cost_surface(report),
+        against_age(report),
+        against_sessions(report),
+        perplexity_by_age(report),
+        repetition_by_age(report),
+    ]
+    return [plot for plot in found if plot is not None]

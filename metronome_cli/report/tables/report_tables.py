@@ -1,0 +1,247 @@
+"""A report's tables, the same for text, HTML and Markdown: a title, columns, rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from metronome_cli.core.formatting import (
+    NO_DATA,
+    duration,
+    format_bound,
+    format_ms,
+    format_probability,
+    format_time,
+    number,
+    percent,
+)
+from metronome_cli.core.quantities import format_size
+from metronome_cli.report.conditions import value_with_unit
+from metronome_cli.report.tables.latency_tables import age_limits, cells, movers, policy_costs
+from metronome_cli.report.tables.quality_tables import quality_tables
+from metronome_cli.report.tables.surface_tables import device, surfaces
+from metronome_cli.report.tables.table import Column, Table, without_empty_columns
+from metronome_cli.results.capacity_result import TrialResult
+from metronome_cli.results.forecast_result import Interval
+from metronome_cli.results.network_stats import NetworkStats
+from metronome_cli.results.policy_runs import PolicyRun
+from metronome_cli.results.run_report import Report
+
+
+def tables(report: Report) -> list[Table]:
+    """Every table that the report has something for."""
+    found = [
+        objectives(report), points(report), wires(report), arms(report), trials(report), forecast(report),
+        hazards(report), policy_costs(report), age_limits(report), *surfaces(report), device(report), movers(report),
+        *quality_tables(report), cells(report), memory(report), assumptions(report), gaps(report),
+        gpus(report), fleet(report),
+    ]  # fmt: skip
+    return [without_empty_columns(table) for table in found if table.rows]
+
+
+def objectives(report: Report) -> Table:
+    """Each objective where the answer rests."""
+    columns = [Column("objective", text=True), Column("verdict", text=True), Column("measured"),
+               Column("limit", 5), Column("confidence", 4), Column("why", 3, text=True, below=True)]  # fmt: skip
+    rows = [
+        [o.objective, o.verdict, value_with_unit(o), format_bound(o.limit, o.unit),
+         percent(o.confidence), o.reason]
+        for o in report.objectives
+    ]  # fmt: skip
+    return Table("Objectives, judged on steps", columns, rows)
+
+
+POINT_COLUMNS = [
+    Column("sessions"), Column("verdict", text=True), Column("run", 2, text=True), Column("p50 ms", 3),
+    Column("p99 ms", 8), Column("max ms", 4), Column("frames", 4), Column("misses", 7), Column("empty", 6),
+    Column("steps", 3),
+    Column("pool", 5), Column("binds", 6, text=True), Column("why", 1, text=True, below=True),
+]  # fmt: skip
+
+
+def points(report: Report) -> Table:
+    """Every number of sessions that was measured, smallest first."""
+    measured_points = report.capacity.points if report.capacity else []
+    ordered = sorted(measured_points, key=lambda point: point.sessions)
+    return Table(
+        "Capacity: latency, misses and empty answers of frames",
+        POINT_COLUMNS,
+        [_point(point) for point in ordered],
+    )
+
+
+def _point(point: TrialResult) -> list[str]:
+    latency = point.latency_ms
+    return [
+        number(point.sessions), point.verdict, point.role or NO_DATA, format_ms(latency.p50), format_ms(latency.p99),
+        format_ms(latency.max), number(point.frames), number(point.misses), number(point.empty_frames),
+        number(point.steps),
+        percent(point.occupancy_max), NO_DATA if point.binding == "none" else point.binding, point.reason,
+    ]  # fmt: skip
+
+
+WIRE_COLUMNS = [
+    Column("sessions"), Column("run", 2, text=True), Column("seated", 7), Column("refused", 7),
+    Column("queued", 7), Column("handshake p99", 6), Column("sent late p99.9", 5), Column("output/input", 6),
+    Column("server backlog p99", 4), Column("reconnects", 4), Column("lost", 3, text=True),
+]  # fmt: skip
+
+
+def wires(report: Report) -> Table:
+    """What only sockets tell, of each point over the network; times in milliseconds."""
+    measured_points = report.capacity.points if report.capacity else []
+    ordered = sorted(measured_points, key=lambda point: point.sessions)
+    rows = [_wire(point, point.wire) for point in ordered if point.wire is not None]
+    return Table("Over the network, ms", WIRE_COLUMNS, rows)
+
+
+def _wire(point: TrialResult, wire: NetworkStats) -> list[str]:
+    lost = ", ".join(f"{count} {reason}" for reason, count in point.ended_sessions.items())
+    rate = NO_DATA if wire.output_per_input is None else f"{wire.output_per_input:.3f}"
+    return [
+        number(point.sessions), point.role or NO_DATA, number(wire.seated), number(wire.refused),
+        number(wire.queued), format_ms(wire.handshake_ms.p99), format_ms(wire.pacing_late_ms.p999), rate,
+        format_ms(wire.server_backlog_ms.p99), number(wire.reconnects) if wire.reconnects else NO_DATA, lost or NO_DATA,
+    ]  # fmt: skip
+
+
+def arms(report: Report) -> Table:
+    """Policies under the same controller and load."""
+    columns = [Column("arm", text=True), Column("policy", 3, text=True), Column("settled at"),
+               Column("collapsed", text=True), Column("at", 6), Column("lost", 7),
+               Column("pool", 5), Column("of what fits", 4), Column("why", 1, text=True, below=True)]  # fmt: skip
+    return Table("Policies under the same controller", columns, [_arm(arm) for arm in report.arms])
+
+
+def _arm(arm: PolicyRun) -> list[str]:
+    settled = NO_DATA if arm.settled_sessions is None else number(round(arm.settled_sessions))
+    return [
+        arm.name, arm.policy, settled, "yes" if arm.collapsed else "no",
+        format_time(arm.collapse.t_s if arm.collapse else None), number(arm.lost_sessions),
+        percent(arm.occupancy_max), percent(arm.filled_share), arm.reason,
+    ]  # fmt: skip
+
+
+def trials(report: Report) -> Table:
+    """Repeated runs under different seeds."""
+    columns = [Column("policy", text=True), Column("sessions"), Column("length", 5), Column("collapsed"),
+               Column("90 % interval", 6), Column("predicted", 7)]  # fmt: skip
+    rows = [
+        [t.policy, number(t.sessions), duration(t.session_length_s), f"{t.collapsed} of {t.trials}",
+         _range(percent(t.share_low), percent(t.share_high)), format_probability(t.predicted_probability)]
+        for t in report.trials
+    ]  # fmt: skip
+    return Table("Trials under different seeds", columns, rows)
+
+
+def _range(low: str, high: str) -> str:
+    return NO_DATA if low == high == NO_DATA else f"{low} to {high}"
+
+
+def _ends(low: str, high: str) -> str:
+    """ " (61 to 70)"; nothing where there is no interval to speak of."""
+    return "" if low == high else f" ({low} to {high})"
+
+
+def span_of(interval: Interval) -> str:
+    """ "148 s (131 s to 167 s)", "never", or "at once"."""
+    if not interval.estimate:
+        return "never" if interval.estimate is None else "at once"
+    return duration(interval.estimate) + _ends(duration(interval.low), duration(interval.high))
+
+
+def forecast(report: Report) -> Table:
+    """The forecast in a few lines."""
+    return Table("Forecast", [Column("", text=True), Column("", text=True)], list(_forecast(report)))
+
+
+def _forecast(report: Report) -> Iterator[list[str]]:
+    given = report.forecast
+    if given is None:
+        return
+    known = given.saturates is not None or given.t_sat_s.estimate is not None
+    ends = "pool full" if given.comes_first in ("pool", "none") else "comes to an end"
+    yield [ends, span_of(given.t_sat_s) if known else "not known"]
+    if given.collapse_probability is not None:
+        within = f"within {duration(given.session_length_s)}"
+        yield [f"probability {within}", format_probability(given.collapse_probability)]
+        yield [f"binds {within}", "nothing" if given.binding == "none" else given.binding]
+        if given.comes_first not in ("none", given.binding):
+            yield ["comes first, going on", given.comes_first]
+    elif known:
+        yield ["stops it first", given.binding]
+    if given.reason:
+        yield ["why", given.reason]
+    if given.served_share is not None:
+        yield ["frames served of those offered", percent(given.served_share)]
+    if given.observed_t_sat_s is not None:
+        yield ["pool full, as seen in the trace", duration(given.observed_t_sat_s)]
+    if given.remaining_s is not None:
+        yield ["left until then", duration(given.remaining_s)]
+    if given.max_sessions is not None:
+        sure = f" at {percent(given.confidence)} confidence" if given.confidence is not None else ""
+        yield ["most sessions that hold", number(given.max_sessions) + sure]
+    if given.safe_window is not None:
+        yield ["widest window that always fits", f"{number(given.safe_window)} positions"]
+    if given.implied is not None and given.implied.pool_bytes is not None:
+        seen = f"{duration(given.implied.t_sat_s)} with {number(given.implied.sessions)} sessions"
+        yield [f"pool implied by {seen}", format_size(given.implied.pool_bytes)]
+
+
+def hazards(report: Report) -> Table:
+    """Everything that can end the run, each by itself."""
+    columns = [Column("hazard", text=True), Column("comes at", text=True), Column("probability"),
+               Column("needs at last", 5)]  # fmt: skip
+    found = report.forecast.hazards if report.forecast else []
+    rows = [
+        [h.name, span_of(h.t_sat_s), format_probability(h.collapse_probability), percent(h.settles_at)]
+        for h in found
+    ]
+    return Table("What can end the run", columns, rows)
+
+
+def memory(report: Report) -> Table:
+    """From a device's memory to the pool."""
+    columns = [Column("memory", text=True), Column("size"), Column("how", 5, text=True)]
+    found = report.forecast.memory if report.forecast else []
+    rows = [[m.what, ("-" if m.bytes < 0 else "") + format_size(abs(m.bytes)), m.how] for m in found]
+    return Table("From memory to the pool", columns, rows)
+
+
+def assumptions(report: Report) -> Table:
+    """What the forecast takes for granted."""
+    found = report.forecast.assumptions if report.forecast else []
+    return Table("Taken for granted", [Column("", text=True)], [[line] for line in found])
+
+
+def gaps(report: Report) -> Table:
+    """What was missing or odd about the samples."""
+    found = report.forecast.gaps if report.forecast else []
+    return Table("About the samples", [Column("", text=True)], [[line] for line in found])
+
+
+def gpus(report: Report) -> Table:
+    """What cards that are not at hand are estimated to hold."""
+    columns = [Column("card", text=True), Column("memory", 5), Column("sessions"), Column("binds", text=True),
+               Column("by memory", 6), Column("by deadline", 6)]  # fmt: skip
+    rows = [
+        [g.title, format_size(g.memory_bytes), _count_range(g.sessions), g.binding, number(g.memory_sessions),
+         _count_range(g.deadline_sessions)]
+        for g in report.gpus
+    ]  # fmt: skip
+    return Table("Estimates, not measured", columns, rows)
+
+
+def _count_range(interval: Interval) -> str:
+    return number(interval.estimate) + _ends(number(interval.low), number(interval.high))
+
+
+def fleet(report: Report) -> Table:
+    """Fleets about the size that is needed."""
+    columns = [Column("GPUs"), Column("seats"), Column("in use", 6), Column("turned away"),
+               Column("dealt blindly", 4), Column("one node down", 7), Column("displaced", 3)]  # fmt: skip
+    rows = [
+        [number(s.gpus), number(s.seats), percent(s.utilisation), percent(s.blocking),
+         percent(s.blind_blocking), percent(s.node_down_blocking), number(s.displaced)]
+        for s in (report.fleet.sizes if report.fleet else [])
+    ]  # fmt: skip
+    return Table("Fleet", columns, rows)

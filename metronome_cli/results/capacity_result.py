@@ -1,0 +1,113 @@
+"""The part of a report that `metronome capacity` fills: every point that was measured, and what they add up to."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from metronome_cli.core.errors import Verdict
+from metronome_cli.results.measured import Collapse, LatencyMs, ObjectiveResult, Window
+from metronome_cli.results.network_stats import NetworkStats
+from metronome_cli.results.part import Natural, ReportPart
+
+LimitingFactor = Literal[
+    "deadline", "memory", "context", "slots", "generator", "encoder", "empty", "objective", "none"
+]
+TrialEnd = Literal[
+    "complete", "pool_exhausted", "context_limit", "deadline", "refused", "generator", "interrupted", "engine"
+]
+
+
+class TrialResult(ReportPart):
+    """One number of sessions, measured on a fresh engine."""
+
+    sessions: Natural
+    """How many sessions."""
+    verdict: Verdict
+    """Of all objectives together."""
+    reason: str = ""
+    """Why, in words."""
+    binding: LimitingFactor = "none"
+    """What broke first where the verdict is not pass."""
+    ended_by: TrialEnd = "complete"
+    """What ended the measurement."""
+    role: str = ""
+    """What the point was for: `ramp`, `screen`, `confirm`, `next`, `memory`, `single`, `soak`, `trial`."""
+    policy: str = ""
+    """What of a session's cache stayed."""
+    frames: Natural = 0
+    """Frames answered."""
+    steps: Natural = 0
+    """Engine steps; the frames of one batch share a step."""
+    misses: Natural = 0
+    """Frames that came after the deadline."""
+    missed_steps: Natural = 0
+    """Steps with at least one such frame; these count for confidence."""
+    worst_streak: Natural = 0
+    """Most misses in a row of one session."""
+    lost_beat: Natural = 0
+    """Sessions whose backlog passed its limit."""
+    empty_frames: Natural = 0
+    """Frames that were due an answer and carried none."""
+    duration_s: float = 0.0
+    """Of the run's own clock."""
+    latency_ms: LatencyMs = LatencyMs()
+    """Answer available minus due time, over all frames."""
+    occupancy_max: float | None = None
+    """Highest occupancy of the KV pool, 0 to 1."""
+    pool_full_t_s: float | None = None
+    """When a session first found no block, on the run's clock; null: never."""
+    stages_ms: dict[str, float] = Field(default_factory=dict)
+    """Mean time of each stage of a step."""
+    ended_sessions: dict[str, Natural] = Field(default_factory=dict)
+    """Sessions that ended before their time, by reason."""
+    preemptions: Natural = 0
+    """Sessions that gave up their blocks to others."""
+    recomputed_tokens: Natural = 0
+    """Positions that were computed again, after preemption or recycling."""
+    generator_late_ms_p99: float | None = None
+    """99th percentile of the load generator's own lateness."""
+    objectives: list[ObjectiveResult] = Field(default_factory=list)
+    """Each objective at this point."""
+    collapse: Collapse | None = None
+    """Where the run stopped carrying output; null: it did not."""
+    timeline: list[Window] = Field(default_factory=list)
+    """The point's windows in order."""
+    windows_each: Natural = 1
+    """Windows that each entry of a long timeline stands for: peaks are the highest, counts are sums."""
+    wire: NetworkStats | None = None
+    """What only sockets tell; null where the engine ran in this process."""
+
+
+class Capacity(ReportPart):
+    """The answer of `metronome capacity`."""
+
+    safe_sessions: Natural | None = None
+    """Largest number of sessions confirmed to hold every objective; null: none was."""
+    first_failing: Natural | None = None
+    """Smallest number of sessions seen to fail; null: none was."""
+    binding: LimitingFactor = "none"
+    """What stops the next step."""
+    session_length_s: float
+    """How long each session has to hold."""
+    undecided: str | None = None
+    """Why there is no safe number, or none that fails; null: there are both, or the points say it themselves."""
+    method: str
+    """`ramp`, `bisect`, `single` where one number was judged, or `replay` of several recorded ones."""
+    step: Natural = 1
+    """Resolution of the search, in sessions."""
+    confidence: float = 0.99
+    """Confidence of each verdict."""
+    binding_stage: str | None = None
+    """Slowest stage of the step, where the deadline binds."""
+    search_ceiling_sessions: Natural | None = None
+    """The search looked no higher: with one session more the caches would not fit the pool even between frames. A frame
+    takes more while it is served, so fewer sessions may hold; null: not known.
+    """
+    gains: dict[str, float] = Field(default_factory=dict)
+    """Every gain of the controller."""
+    ramp: list[Window] = Field(default_factory=list)
+    """The controller's windows while it looked for the range."""
+    points: list[TrialResult] = Field(default_factory=list)
+    """Every point in the order in which it was measured."""

@@ -1,0 +1,164 @@
+"""What a run tells whoever watches it: live view, plain lines, the events file. One way; nothing comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from metronome_cli.core.errors import MetronomeError
+
+BatchKind = Literal["ok", "late", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowHistogram:
+    """What one window added, for whoever adds windows up. Milliseconds of the run's own clock."""
+
+    frames: int
+    misses: int
+    empty_frames: int
+    steps: int
+    bounds_ms: Sequence[float]  # ascending
+    at_most: Sequence[int]  # for each bound, the frames whose latency did not exceed it
+    latency_sum_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The run now, taken a few times a second. Milliseconds of the run's own clock; None means no data yet."""
+
+    phase: str  # "load", "ramp", "confirm", "next step", ...
+    detail: str  # one short line: what this phase is doing
+    elapsed_s: float  # wall time since the command began
+    run_s: float  # the run's own clock in this phase (virtual or real)
+    clock: Literal["real", "virtual"]
+    progress: float | None  # 0..1 of the whole command, or of a search's time; never less than it was
+    eta_s: float | None
+    offered: int
+    admitted: int
+    shed: int
+    running: int
+    waiting: int
+    cap: float | None  # the controller's cap in sessions
+    deadline_ms: float
+    p50_ms: float | None  # over the last window
+    p99_ms: float | None
+    max_ms: float | None
+    misses: int
+    empty_frames: int
+    frames: int
+    steps: int
+    occupancy: float | None
+    stages_ms: dict[str, float] = field(default_factory=dict)  # mean per step over the last window
+    recent: Sequence[
+        tuple[float, BatchKind]
+    ] = ()  # worst latency (ms) and kind of the last steps, oldest first
+    verdict: str | None = None  # the verdict so far, one short sentence
+    random_weights: bool = True
+    window: WindowHistogram | None = None  # None: no frames that count
+    has_sessions: bool = (
+        True  # False: work that serves nobody, whose counts of sessions and frames say nothing
+    )
+    told_by_server: bool = False  # `running` and `waiting` are a server's own word, of its last scrape
+    done: str = ""  # how far this phase is, in words: "step 210 of 480"
+    budget_s: float | None = (
+        None  # wall time that a search has; None: no search, or one without an end in time
+    )
+
+
+def progress_only(
+    phase: str, detail: str, elapsed_s: float, progress: float, *, random_weights: bool
+) -> Snapshot:
+    """A snapshot of work that has no sessions to show: how far it is, and how long it will take yet."""
+    return Snapshot(
+        phase=phase,
+        detail=detail,
+        elapsed_s=elapsed_s,
+        run_s=elapsed_s,
+        clock="real",
+        progress=progress,
+        eta_s=elapsed_s * (1 - progress) / progress if 0.02 <= progress < 1 else None,
+        offered=0,
+        admitted=0,
+        shed=0,
+        running=0,
+        waiting=0,
+        cap=None,
+        deadline_ms=0.0,
+        p50_ms=None,
+        p99_ms=None,
+        max_ms=None,
+        misses=0,
+        empty_frames=0,
+        frames=0,
+        steps=0,
+        occupancy=None,
+        random_weights=random_weights,
+        has_sessions=False,
+    )
+
+
+class Observer(Protocol):
+    """A watcher. Every method returns at once and never raises for reasons of its own display."""
+
+    def phase(self, name: str, detail: str) -> None:
+        """A new phase began."""
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        """A few times a second."""
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        """A fact worth keeping: "run", "audio", "control", "window", "point", "session", "collapse", "unwritten",
+        "report".
+        """
+
+    def notice(self, message: str) -> None:
+        """One line for the user now (a refused file, a device chosen, ...)."""
+
+    def close(self) -> None:
+        """The run is over: restore the terminal, flush files."""
+
+
+class ObserverGroup:
+    """Many watchers as one."""
+
+    def __init__(self, *watchers: Observer) -> None:
+        self._watchers = watchers
+
+    def phase(self, name: str, detail: str) -> None:
+        for watcher in self._watchers:
+            watcher.phase(name, detail)
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        for watcher in self._watchers:
+            watcher.snapshot(snapshot)
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        for watcher in self._watchers:
+            watcher.event(kind, data)
+
+    def notice(self, message: str) -> None:
+        for watcher in self._watchers:
+            watcher.notice(message)
+
+    def close(self) -> None:
+        for watcher in self._watchers:
+            watcher.close()
+
+
+class WriteFailures(ObserverGroup):
+    """Watches for what was asked for and could not be written, so that it is told whichever view there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lost: list[dict[str, Any]] = []
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "unwritten":
+            self._lost.append(data)
+
+    def tell(self) -> None:
+        """Raises MetronomeError for the first of it."""
+        for lost in self._lost:
+            raise MetronomeError(lost["message"], hint=lost["hint"])

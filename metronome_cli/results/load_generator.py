@@ -1,0 +1,45 @@
+"""The part of a report on the load generator, and how it is made of all points of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from metronome_cli.results.capacity_result import TrialResult
+from metronome_cli.results.part import Natural, ReportPart
+
+
+class LoadGeneratorStats(ReportPart):
+    """How the load generator fared itself, at the worst point."""
+
+    late_ms_p99: float | None = None
+    """99th percentile over the steps, of how late the latest frame of each was begun."""
+    pacing_ms_p999: float | None = None
+    """99.9th percentile over the frames sent to a server, of how late each went out; null: no server was driven."""
+    late_share: float | None = None
+    """Share of those frames that went out more than 5 ms late."""
+    cpu_share: float | None = None
+    """Processor time of the busiest process with callers, as a share of one core."""
+    workers: Natural = 0
+    """Processes with callers in them, beside the one that counts."""
+    healthy: bool | None = None
+    """False where it was too late for a verdict; null: not measured."""
+
+
+def generator_of(points: Sequence[TrialResult]) -> LoadGeneratorStats:
+    """Its worst figures; all null where nothing was measured."""
+    late = _worst(p.generator_late_ms_p99 for p in points)
+    if late is None:
+        return LoadGeneratorStats()
+    wires = [p.wire for p in points if p.wire is not None]
+    return LoadGeneratorStats(
+        late_ms_p99=late,
+        pacing_ms_p999=_worst(wire.pacing_late_ms.p999 for wire in wires),
+        late_share=_worst(wire.late_share for wire in wires),
+        cpu_share=_worst(wire.cpu_share for wire in wires),
+        workers=max((wire.workers for wire in wires), default=0),
+        healthy=not any(p.ended_by == "generator" for p in points),
+    )
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

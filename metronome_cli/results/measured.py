@@ -1,0 +1,94 @@
+"""What every measurement is told in: windows in time, latency, objectives judged, the collapse."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from metronome_cli.core.errors import Verdict
+from metronome_cli.results.part import Natural, ReportPart
+
+
+class LatencyMs(ReportPart):
+    """Frame latency percentiles in milliseconds; null when no frame was measured."""
+
+    p50: float | None = None
+    """Median."""
+    p90: float | None = None
+    """90th percentile."""
+    p99: float | None = None
+    """99th percentile."""
+    p999: float | None = None
+    """99.9th percentile."""
+    max: float | None = None
+    """The latest frame."""
+
+
+class ObjectiveResult(ReportPart):
+    """One objective, judged."""
+
+    objective: str
+    """As given, such as `p99<80ms`."""
+    verdict: Verdict
+    """Held, broken, or not settled by the evidence."""
+    measured: float | None = None
+    """In `unit`; null when nothing was measured."""
+    limit: float
+    """In `unit`."""
+    unit: str
+    """`ms`, `fraction`, `count` or as the objective names it."""
+    confidence: float | None = None
+    """Confidence at which the verdict stands, 0 to 1."""
+    reason: str = ""
+    """Why, in words."""
+
+
+class Window(ReportPart):
+    """One window of one run: what a dashboard would have shown, and what it would not."""
+
+    t_s: float
+    """End of the window, in seconds of the run's own clock."""
+    occupancy: float | None = None
+    """Used blocks of the KV pool / all blocks, 0 to 1: at the window's end, or a new highest of the run within it."""
+    stage_occupancy: dict[str, float] = Field(default_factory=dict)
+    """The same of further stages' pools, such as a talker's, by stage."""
+    running: Natural = 0
+    """Sessions that hold blocks and move."""
+    waiting: Natural = 0
+    """Sessions that are stuck for want of a block."""
+    sessions: Natural = 0
+    """Sessions seated."""
+    cap: float | None = None
+    """Sessions that the controller admits."""
+    p50_ms: float | None = None
+    """Median frame latency in the window."""
+    p99_ms: float | None = None
+    """99th percentile of frame latency in the window."""
+    max_ms: float | None = None
+    """Latest frame in the window."""
+    frames: Natural = 0
+    """Frames answered in the window."""
+    misses: Natural = 0
+    """Frames of the window that came after the deadline."""
+    empty_frames: Natural = 0
+    """Frames of the window that were due an answer and carried none."""
+    shed: Natural = 0
+    """Sessions turned away or sent away, from the start."""
+    warm_up: bool = False
+    """Whether the window was left out of every count and percentile of its run: an engine's first steps."""
+
+
+class Collapse(ReportPart):
+    """The instant at which a run stopped carrying output, and what was seen then."""
+
+    t_s: float
+    """When, in seconds of the run's own clock."""
+    occupancy: float
+    """Of the KV pool at that time, 0 to 1."""
+    running: Natural
+    """Sessions that still moved."""
+    waiting: Natural
+    """Sessions that waited for a block."""
+    last_output_t_s: float | None = None
+    """When the last frame that carried output was answered."""
+    last_output_frame: Natural | None = None
+    """Its number, counted in periods from the start."""

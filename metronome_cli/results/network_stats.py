@@ -1,0 +1,61 @@
+"""The part of a report that sockets fill: what only a run over the network can tell."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from metronome_cli.results.part import Natural, ReportPart
+
+
+class Spread(ReportPart):
+    """How a time was spread, in milliseconds; null where nothing was counted."""
+
+    p50: float | None = None
+    """Median."""
+    p99: float | None = None
+    """99th percentile."""
+    p999: float | None = None
+    """99.9th percentile."""
+    max: float | None = None
+    """The longest."""
+
+
+class NetworkStats(ReportPart):
+    """What only sockets tell of a point that was measured on a server over the network."""
+
+    handshake_ms: Spread = Spread()
+    """From a caller's knock to the seat: on a server that lets callers wait, the queue."""
+    pacing_late_ms: Spread = Spread()
+    """From a frame's planned sending to its handing over to the socket; the generator's own error."""
+    late_share: float | None = None
+    """Share of the frames that went out more than 5 ms after their time; null: none was sent."""
+    workers: Natural = 0
+    """Processes with callers in them, beside the one that counts; 0: they were in that one."""
+    cpu_share: float | None = None
+    """Processor time of the busiest process with callers, as a share of one core, while they spoke."""
+    server_backlog_ms: Spread = Spread()
+    """Input that the server says it has not dealt with, where its protocol says so."""
+    output_per_input: float | None = None
+    """Seconds of output for a second of input; null where output is not counted in seconds."""
+    expected_output_per_input: float | None = None
+    """What the protocol owes; null where the model may be silent."""
+    seated: Natural = 0
+    """Callers who got a seat."""
+    refused: Natural = 0
+    """Callers who were turned away, and told so."""
+    queued: Natural = 0
+    """Callers who were left waiting without a word until they gave up."""
+    reconnects: Natural = 0
+    """Connections that broke off and were made again, where the policy is to do so."""
+    ended: dict[str, Natural] = Field(default_factory=dict)
+    """Sessions by the reason of their end, those that finished included."""
+    said: dict[str, str] = Field(default_factory=dict)
+    """By reason, what the first session that ended so was told."""
+    scrapes: Natural = 0
+    """Answers of the server's metrics."""
+    failed_scrapes: Natural = 0
+    """Scrapes that failed."""
+    preemptions: Natural | None = None
+    """Preemptions that the server counted during the point; null: not scraped, or not exported."""
+    server_step_ms: float | None = None
+    """Mean step of the server's engine as it says itself; null: not scraped, or not exported."""

@@ -1,0 +1,64 @@
+"""The parts of a report in which runs stand beside each other: policies compared, and trials under other seeds."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from metronome_cli.results.measured import Collapse, ObjectiveResult, Window
+from metronome_cli.results.part import Natural, ReportPart
+
+
+class PolicyRun(ReportPart):
+    """One arm of a policy comparison."""
+
+    name: str
+    """What it is called in the report."""
+    policy: str
+    """What of a session's cache stayed."""
+    guard: str | None = None
+    """What stood at the door beside the controller: `memory`, or null."""
+    settled_sessions: float | None = None
+    """Mean number of sessions in the middle third of the run."""
+    collapsed: bool
+    """Whether the run stopped carrying output."""
+    collapse: Collapse | None = None
+    """Where it did."""
+    lost_sessions: Natural = 0
+    """Sessions that were admitted and did not live to their end in health."""
+    occupancy_max: float | None = None
+    """Highest occupancy of the KV pool, 0 to 1."""
+    objectives: list[ObjectiveResult] = Field(default_factory=list)
+    """Every objective, judged over the whole arm."""
+    filled_share: float | None = None
+    """Sessions held, of those that would have fitted, 0 to 1."""
+    generator_late: str | None = None
+    """Why its times say nothing of the engine; null: the load generator was on time."""
+    reason: str = ""
+    """Why nobody was admitted, in words; empty where somebody was."""
+    timeline: list[Window] = Field(default_factory=list)
+    """The arm's windows in order."""
+    windows_each: Natural = 1
+    """Windows that each entry of a long timeline stands for: peaks are the highest, counts are sums."""
+
+
+class RepeatSeries(ReportPart):
+    """The same run again under different seeds: how often it collapsed, beside what was predicted."""
+
+    policy: str
+    """What of a session's cache stayed."""
+    sessions: Natural
+    """Sessions in each trial."""
+    session_length_s: float
+    """Length of each trial, on the run's clock."""
+    trials: Natural
+    """Trials done."""
+    collapsed: Natural
+    """Trials in which the pool was full before the end."""
+    share_low: float | None = None
+    """Lower end of the 90 % binomial interval of the share that collapsed."""
+    share_high: float | None = None
+    """Upper end of it."""
+    predicted_probability: float | None = None
+    """Probability of a collapse by the forecast."""
+    collapse_t_s: list[float | None] = Field(default_factory=list)
+    """When each trial found the pool full; null: it did not."""

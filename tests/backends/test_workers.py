@@ -1,0 +1,146 @@
+"""Sessions in worker processes: counted as if they were here, and a worker's end is no server's fault."""
+
+import functools
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
+from metronome_cli.backends.websocket.process_workers import start_workers
+from metronome_cli.capacity import remote_point
+from metronome_cli.capacity.point import PointPlan
+from metronome_cli.capacity.remote_point import RemotePointRun
+from metronome_cli.protocols.registry import PROTOCOLS
+from metronome_cli.results.load_generator import generator_of
+from tests.capacity.servers import answer_all, bounded, remote_lab, web_server
+
+SESSIONS = 4
+
+
+def crew(count):
+    return functools.partial(start_workers, count=count)
+
+
+def measured(lab, during=lambda run: None):
+    """A point of workers, after checking that none is left."""
+    run = RemotePointRun(
+        lab, PointPlan(SESSIONS, "single", length_s=lab.session_length_s, settle_early=False)
+    )
+    threading.Thread(target=during, args=(run,), daemon=True).start()
+    point = bounded(lambda: run.run(into=[]), 60.0)
+    assert multiprocessing.active_children() == []
+    assert len(run.driver.population) == 0
+    return run, point
+
+
+def lab_of(url, workers, **options):
+    lab = remote_lab(url, limits=SessionTimeouts(), **options)
+    lab.crew = crew(workers)
+    return lab
+
+
+class Tone:
+    """The same for everybody, and quick to make; `burn_s`: how long it takes the generator to come up with a frame."""
+
+    def __init__(self, burn_s=0.0):
+        self._burn_s = burn_s
+
+    def stream(self, index):
+        return self
+
+    def phase_s(self, index):
+        return index * 0.6180339887 % 1.0 * 0.08
+
+    def frame(self, k):
+        until = time.perf_counter() + self._burn_s
+        while time.perf_counter() < until:
+            pass
+        return np.zeros(1920, dtype=np.float32)
+
+
+def test_steps_hold_the_frames_of_all_workers():
+    with web_server(answer_all) as url:
+        run, point = measured(lab_of(url, 2, length_s=3.0, streams=Tone()))
+    assert point.ended_sessions == {}
+    assert run.driver.population.ended["finished"] == SESSIONS
+    assert run.driver.wire.handshake.total == SESSIONS
+    assert point.frames / point.steps == pytest.approx(SESSIONS, abs=0.5)
+    assert [share.cpu_share is not None for share in run.driver.population.shares] == [True, True]
+
+
+def test_a_killed_worker_ends_the_point_and_is_named():
+    def kill(run):
+        until = time.perf_counter() + 30
+        while run.driver.ledger.total.steps < 5 and time.perf_counter() < until:
+            time.sleep(0.02)
+        victim = next(p for p in multiprocessing.active_children() if p.name == "worker 2 of 2")
+        os.kill(victim.pid, signal.SIGKILL)
+
+    with web_server(answer_all) as url:
+        began = time.perf_counter()
+        run, point = measured(lab_of(url, 2, length_s=300.0, streams=Tone()), during=kill)
+    assert time.perf_counter() - began < 60
+    assert point.verdict == "inconclusive"
+    assert "worker 2 of 2 was killed by SIGKILL" in point.reason
+    assert (point.ended_by, point.binding) == ("generator", "generator")
+    assert run.driver.population.ended["shed"] == SESSIONS // 2
+    assert point.frames > 0
+
+
+def test_a_worker_too_slow_for_its_share_makes_the_point_inconclusive(monkeypatch):
+    monkeypatch.setattr(remote_point, "BUSY_SHARE", 0.05)  # of a core: it gets less of a crowded machine
+    with web_server(answer_all) as url:
+        _, point = measured(lab_of(url, 1, length_s=4.0, streams=Tone(burn_s=0.03)))
+    assert point.verdict == "inconclusive"
+    assert point.ended_by == "generator"
+    assert "load generator itself was late" in point.reason
+    assert "--workers" in point.reason
+    health = generator_of([point])
+    assert health.healthy is False
+    assert (health.workers, health.pacing_ms_p999) == (1, point.wire.pacing_late_ms.p999)
+    assert health.late_share > 0.01
+    assert health.cpu_share > 0.1
+
+
+def test_workers_end_when_nobody_is_left_to_ask():
+    with web_server(answer_all) as url:
+        lab = lab_of(url, 1, streams=Tone())
+        driver = lab.paced()
+        (process,) = multiprocessing.active_children()
+        driver.seat_all(1)
+        (share,) = driver.population.shares
+        share.post._pipe.close()
+        process.join(30)
+        assert process.exitcode == 0
+        driver.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_worker_can_be_told_of_any_endpoint(protocol):
+    found = endpoint(
+        "ws://127.0.0.1:1", protocol, SessionTimeouts(idle_s=3.0), {"METRONOME_API_KEY": "k"}, "m"
+    )
+    told = pickle.loads(pickle.dumps(found))
+    assert (told.url, told.headers, told.limits, told.traits) == (
+        found.url,
+        found.headers,
+        found.limits,
+        found.traits,
+    )
+    assert told.codec().opening() == found.codec().opening()
+
+
+@pytest.mark.parametrize(
+    ("share", "helps"), [(0.07, "other work has the machine"), (0.9, "--workers spreads callers over more")]
+)
+def test_a_late_generator_says_what_helps(monkeypatch, share, helps):
+    monkeypatch.setattr(remote_point, "generator_late", lambda ledger: "late")
+    run = SimpleNamespace(driver=SimpleNamespace(ledger=None, wire=SimpleNamespace(cpu_share=share)))
+    assert remote_point.RemotePointRun._generator_late(run).endswith(helps)

@@ -1,0 +1,290 @@
+"""The reference server, and the whole path through its sockets: each protocol, refusals, a search, a full pool."""
+
+import contextlib
+import re
+import signal
+import socket as sockets
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from functools import partial
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from metronome_cli.backends.simulated_engine import SimulatedEngine
+from metronome_cli.backends.streaming.event_loop import EventLoopThread
+from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
+from metronome_cli.backends.websocket.monitor import ServerMonitor
+from metronome_cli.capacity import remote_point
+from metronome_cli.capacity.plan import CapacityPlan
+from metronome_cli.capacity.point import PointPlan
+from metronome_cli.capacity.remote_lab import WebsocketSetup
+from metronome_cli.capacity.remote_point import RemotePointRun
+from metronome_cli.capacity.remote_run import run_remote_capacity
+from metronome_cli.core.clock import RealClock
+from metronome_cli.core.errors import UsageError
+from metronome_cli.core.metrics_page import fetch
+from metronome_cli.core.stop import StopRequest
+from metronome_cli.measure.objective import Objective
+from metronome_cli.protocols.prometheus_text import parse
+from metronome_cli.protocols.registry import HOSTED, client_codec
+from metronome_cli.protocols.server_metrics import read
+from metronome_cli.report.html.page import render_html
+from metronome_cli.report.plain_text import render_text
+from metronome_cli.server.reference_server import ReferenceServer, ServePlan
+from tests.capacity.builders import small_profile
+from tests.capacity.servers import QUICK, bounded, remote_lab
+
+STEADY = [name for name in HOSTED if client_codec(name)().traits.steady]
+
+
+@contextlib.contextmanager
+def reference(protocol="moshi-server", seats=8, when_full="refuse", **profile):
+    """A reference server on a simulated engine, in this process; its address."""
+    plan = ServePlan(small_profile(**profile), protocol, seats=seats, when_full=when_full)
+    server = ReferenceServer(plan, SimulatedEngine(plan.profile, seats, lambda count: 0.0))
+    thread, stop, where, over = EventLoopThread("server"), StopRequest(), [], threading.Event()
+    listening = threading.Event()
+
+    def announce(address):
+        where.append(address)
+        listening.set()
+
+    async def serve():
+        try:
+            await server.run(stop, announce)
+        finally:
+            over.set()
+
+    thread.spawn(serve())
+    assert listening.wait(10)
+    try:
+        yield where[0]
+    finally:
+        stop.signum = signal.SIGINT
+        assert over.wait(10)
+        thread.close()
+
+
+def metrics_of(url):
+    return f"http://{url.split('/')[2]}/metrics"
+
+
+def measured(lab, sessions):
+    run = RemotePointRun(
+        lab, PointPlan(sessions, "single", length_s=lab.session_length_s, settle_early=False)
+    )
+    return bounded(lambda: run.run(into=[]))
+
+
+@pytest.mark.parametrize("protocol", HOSTED)
+def test_every_protocol_is_served_and_measured_without_losing_a_session(protocol):
+    with reference(protocol) as url:
+        point = measured(remote_lab(url, protocol, length_s=3.0), 2)
+    assert point.ended_sessions == {}
+    assert point.frames > 20
+    assert point.empty_frames == 0
+    assert (point.wire.seated, point.wire.refused, point.wire.queued) == (2, 0, 0)
+    assert point.wire.handshake_ms.max is not None
+    if protocol in STEADY:
+        assert point.wire.output_per_input == pytest.approx(1.0, abs=0.15)
+    assert (point.wire.server_backlog_ms.p50 is not None) == (protocol == "moshi-server")
+
+
+@pytest.mark.parametrize("protocol", HOSTED)
+@pytest.mark.parametrize(("when_full", "reason"), [("refuse", "refused"), ("queue", "queued")])
+def test_a_full_server_refuses_or_lets_wait_and_the_report_tells_them_apart(protocol, when_full, reason):
+    with reference(protocol, seats=2, when_full=when_full) as url:
+        point = measured(remote_lab(url, protocol, length_s=1.5), 3)
+    assert point.ended_sessions == {reason: 1}
+    assert (point.verdict, point.binding, point.ended_by) == ("fail", "slots", "refused")
+    assert (point.wire.seated, point.wire.refused, point.wire.queued) == (
+        2,
+        reason == "refused",
+        reason == "queued",
+    )
+
+
+def test_who_was_refused_stays_refused_though_the_generator_stood_still(monkeypatch):
+    for name in ("stalled", "generator_late"):
+        monkeypatch.setattr(remote_point, name, lambda ledger: "this process was suspended for 1.5 s")
+    with reference(seats=2) as url:
+        point = measured(remote_lab(url, length_s=1.5), 3)
+    assert (point.verdict, point.binding, point.ended_by) == ("fail", "slots", "refused")
+    assert "refused" in point.reason
+    timing = [result for result in point.objectives if not result.objective.startswith("empty")]
+    assert {result.verdict for result in timing} == {"inconclusive"}
+
+
+def test_what_was_scraped_before_the_callers_came_is_not_theirs():
+    page, clock = ["0.5"], RealClock()
+    with reference() as url:
+        target = ServerMonitor(
+            endpoint(url, "moshi-server", QUICK, {}),
+            lambda: f"vllm:kv_cache_usage_perc {page[0]}\n",
+            every_s=0.01,
+        )
+        until(lambda: target.occupancy_max == 0.5)
+        page[0] = "0.125"
+        until(lambda: target.pool().occupancy == 0.125)
+        target.begin()
+        until(lambda: target.seen)
+        target.close()
+    assert target.occupancy_max == 0.125
+    assert set(target.trace(clock).occupancy) == {0.125}
+
+
+def until(holds, seconds=10.0):
+    """Wait for it."""
+    for _ in range(int(seconds / 0.005)):
+        if holds():
+            return
+        time.sleep(0.005)
+    raise AssertionError("it did not come")
+
+
+def test_a_seat_is_free_again_for_whoever_waits():
+    with reference("moshi", seats=1, when_full="queue") as url, connect(url) as first:
+        assert first.recv(timeout=5) == b"\0"
+        with connect(url) as second:
+            with pytest.raises(TimeoutError):
+                second.recv(timeout=0.2)
+            first.close()
+            assert second.recv(timeout=5) == b"\0"
+
+
+def test_garbage_is_answered_with_a_close_code():
+    with reference("moshi-server") as url, connect(url) as caller:
+        caller.recv(timeout=5)
+        caller.send("no msgpack")
+        with pytest.raises(ConnectionClosed) as closed:
+            caller.recv(timeout=5)
+    assert closed.value.rcvd.code == 1007
+
+
+def test_other_paths_are_not_found_and_the_metrics_are_those_of_vllm():
+    with reference("moshi") as url:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(url.replace("ws:", "http:").replace("/api/chat", "/other"), timeout=5)
+        refused.value.close()
+        assert refused.value.code == 404
+        reading = read(parse(fetch(metrics_of(url))))
+    assert (reading.server, reading.pool_tokens, reading.preempted) == ("vLLM", 2000 * 16, 0)
+
+
+def test_a_port_that_is_taken_is_the_users_mistake():
+    with sockets.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        plan = ServePlan(small_profile(), "moshi", port=held.getsockname()[1])
+        server = ReferenceServer(plan, SimulatedEngine(plan.profile, 1, lambda count: 0.0))
+        thread = EventLoopThread("server")
+        try:
+            with pytest.raises(UsageError, match="--port"):
+                thread.wait(server.run(StopRequest(), print))
+        finally:
+            thread.close()
+
+
+def searched(url, scrape=None, sessions=None, length_s=6.0, limits=QUICK, **profile):
+    plan = CapacityPlan(
+        profile=small_profile(**profile),
+        objectives=(Objective.parse("p90<80ms"), Objective.parse("empty<10%")),
+        session_length_s=length_s,
+        sessions=sessions,
+        max_sessions=12,
+    )
+    remote = WebsocketSetup(url, "moshi-server", scrape, limits=limits, environ={}, scrape_every_s=0.2)
+    return bounded(lambda: run_remote_capacity(plan, remote), 60)
+
+
+def test_sessions_that_give_up_free_the_pool_and_are_still_lost_to_memory():
+    with reference(policy="unbounded", blocks=40) as url:
+        report = searched(url, metrics_of(url), 4, 8.0, policy="unbounded")
+    (point,) = report.capacity.points
+    assert (point.verdict, point.binding) == ("fail", "memory")
+    assert point.ended_sessions["mute"] > 0
+
+
+@pytest.mark.parametrize("when_full", ["refuse", "queue"])
+def test_a_search_finds_the_seats_and_shows_that_the_next_caller_has_none(when_full):
+    with reference(seats=3, when_full=when_full) as url:
+        report = searched(url)
+    found = report.capacity
+    assert (found.safe_sessions, found.first_failing, found.binding) == (3, 4, "slots")
+    assert report.verdict == "pass"
+    assert max(point.sessions for point in found.points) == 4
+    assert "Safe: 3 sessions" in report.answer
+    assert "Binds: slots" in report.answer
+
+
+def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
+    """A pool for some ten seconds of four sessions: every frame stays on time until none comes."""
+    with reference(policy="unbounded", blocks=120) as url:
+        report = searched(url, metrics_of(url), 4, 40.0, SessionTimeouts(idle_s=20.0), policy="unbounded")
+    (point,) = report.capacity.points
+    assert (point.verdict, point.binding, point.ended_by) == ("fail", "memory", "pool_exhausted")
+    assert point.collapse is not None
+    assert point.collapse.waiting == 4
+    assert point.collapse.last_output_t_s == pytest.approx(point.pool_full_t_s, abs=2.0)
+    assert point.occupancy_max > 0.9
+    assert "every session fell silent" in point.reason
+    forecast = report.forecast
+    assert forecast.observed_t_sat_s == pytest.approx(point.pool_full_t_s, abs=0.01)
+    assert forecast.fitted_until_s < 0.6 * point.pool_full_t_s
+    assert forecast.t_sat_s.estimate == pytest.approx(point.pool_full_t_s, rel=0.2)
+    assert "Binds: memory" in report.answer
+    assert "foretold" in report.answer
+    assert any(window.occupancy for window in point.timeline)
+    for view in (render_text(report, 120), render_html(report)):
+        assert "Over the network" in view
+        assert "pool full, as seen" in view
+        assert "every session fell silent" in view
+        assert "the server&#x27;s own" in view or "the server's own" in view or "the server&#39;s own" in view
+        assert url in view
+
+
+def test_a_bounded_cache_is_not_foretold_to_fill():
+    with reference(policy="window(32, 16)") as url:
+        report = searched(url, metrics_of(url), sessions=2, length_s=8.0)
+    assert report.capacity.points[0].binding != "memory"
+    assert report.forecast.saturates is False
+    assert report.forecast.observed_t_sat_s is None
+
+
+def test_a_scrape_that_fails_leaves_the_pool_unknown_and_the_run_whole():
+    with reference() as url:
+        lab = remote_lab(url, length_s=2.0, fetch=partial(fetch, metrics_of(url) + "/nothing"))
+        point = measured(lab, 1)
+    assert point.ended_sessions == {}
+    assert point.occupancy_max is None
+    assert (point.wire.scrapes, point.wire.failed_scrapes > 0) == (0, True)
+    assert lab.forecast is None
+
+
+@pytest.mark.slow
+def test_the_command_serves_until_its_time_is_over():
+    command = [
+        sys.executable,
+        "-m",
+        "metronome_cli",
+        "serve",
+        "--protocol",
+        "realtime",
+        "--port",
+        "0",
+        "--for",
+        "8s",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stderr.readline()
+        url = re.search(r"ws://\S+", line)[0]
+        point = measured(remote_lab(url, "realtime", length_s=2.0), 2)
+        assert process.wait(30) == 0
+    assert (point.ended_sessions, point.empty_frames) == ({}, 0)
+    assert point.frames > 0
