@@ -10,11 +10,12 @@ setup:
     test -x {{ python }} || python3 -m venv .venv
     {{ python }} -m pip install -q -e '.[dev]'
 
-# Lint, format and types, without changing anything
+# Lint, format, types and import layers, without changing anything
 check:
     {{ python }} -m ruff check .
     {{ python }} -m ruff format --check .
     {{ python }} -m mypy
+    .venv/bin/lint-imports
 
 # Put code in order
 format:

@@ -320,7 +320,7 @@ def test_neither_torch_nor_transformers_is_needed() -> None:
     code = (
         "import sys; from metronome_cli.commands.predict.from_profile import *; "
         "from metronome_cli.config.profile_files import load_profile; "
-        "predict_profile(ProfilePlan(load_profile('default'), sessions=16)); "
+        "predict_profile(ForecastPlan(load_profile('default'), sessions=16)); "
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

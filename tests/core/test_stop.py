@@ -14,8 +14,8 @@ from metronome_cli.core.stop import ACKNOWLEDGED, StopRequest
 # One native call a minute long: no handler runs in the main thread before it is over.
 NATIVE = """
 import ctypes, signal
-from metronome_cli.core.stop import Stop
-with Stop().on_signals():
+from metronome_cli.core.stop import StopRequest
+with StopRequest().on_signals():
     libc = ctypes.CDLL(None)
     libc.pthread_join.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     started = ctypes.c_void_p()

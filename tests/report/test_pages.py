@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metronome_cli.report.conditions import RANDOM_WEIGHTS, VIRTUAL_CLOCK
-from metronome_cli.report.html import page
+from metronome_cli.report.html import page as page_module
 from metronome_cli.report.html.capacity_plots import best_points
 from metronome_cli.report.html.plots import plots
 from metronome_cli.report.html.plotting import deadline_of, tick_s
@@ -96,7 +96,8 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def pages():
     return {
-        name: page.render_html(each) for name, each in {**every_report(), "hostile": hostile_report()}.items()
+        name: page_module.render_html(each)
+        for name, each in {**every_report(), "hostile": hostile_report()}.items()
     }
 
 
@@ -110,8 +111,8 @@ def test_a_page_runs_nothing_and_asks_for_nothing(pages, name):
     assert {link[1:] for link in page.links} <= set(page.ids)
     assert not page.unbalanced
     assert not page.open
-    assert "default-src 'none'" in page.POLICY
-    assert page.escape(page.POLICY) in pages[name]
+    assert "default-src 'none'" in page_module.POLICY
+    assert page_module.escape(page_module.POLICY) in pages[name]
     assert not re.search(r"url\((?!#)|@import|https?://", re.sub(r"https://a\.example", "", pages[name]))
 
 
@@ -144,7 +145,7 @@ def test_a_page_has_the_answer_the_conditions_and_every_setting(pages):
 
 
 def test_the_same_report_makes_the_same_page(pages):
-    assert page.render_html(capacity_report()) == pages["capacity"]
+    assert page_module.render_html(capacity_report()) == pages["capacity"]
 
 
 # -- plots ------------------------------------------------------------------------------------------
