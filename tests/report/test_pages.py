@@ -125,7 +125,7 @@ def test_hostile_text_stays_text(pages):
 
 @given(st.text())
 def test_any_text_is_escaped(value):
-    shown = page.text(value)
+    shown = page_module.text(value)
     assert not set(shown) & set("<>\"'")
     shown.encode()
 
