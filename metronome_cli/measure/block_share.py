@@ -79,7 +79,7 @@ class BlockShare:
 
 
 def design_effect(bad: Sequence[float], units: Sequence[float]) -> float:
-    """By how much the variance of the number of bad units between blocks exceeds that of independent units; at least 1."""
+    """Variance of the bad units between blocks over that of independent units; at least 1."""
     total = sum(units)
     share = sum(bad) / total if total else 0.0
     if len(units) < 2 or not 0 < share < 1:

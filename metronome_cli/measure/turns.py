@@ -1,12 +1,12 @@
 """Turns of a call: from the end of the user's speech to the first sound of the answer, and what went wrong.
 
-s_j and e_j are the planned send times of the first and last speech sample of user turn j; they come from the script and
-never move. `reply` = first sound in [e_j, min(s_j+1, e_j + 10 s)] minus e_j, plus the playback delay. An answer that
-begins in [s_j + 0.2 s, e_j) talks over its user; if it still sounds 1 s after e_j it is an answer with reply 0. A turn
-without a reply is unanswered, and of those unheard without a word from the server that speech stopped. An answer that
-ends failed, incomplete or not at all is broken. A barge-in at b while sound plays yields at the earlier of a stop signal
-and the end of the sound; none within 2 s is `unyielding`. A yield within 1 s of a backchannel is `startled`. Without
-sound at b there is no chance to yield, which is no failure. The windows of 2 s and 1 s are those of tau-voice.
+s_j and e_j are the planned send times of the first and last speech sample of user turn j; they come from the script
+and never move. `reply` = first sound in [e_j, min(s_j+1, e_j + 10 s)] minus e_j, plus the playback delay. An answer
+that begins in [s_j + 0.2 s, e_j) talks over its user; if it still sounds 1 s after e_j it is an answer with reply 0.
+A turn without a reply is unanswered; it is unheard as well if the server never said that speech stopped. An answer
+that ends failed, incomplete or not at all is broken. A barge-in at b while sound plays yields at the earlier of a stop
+signal and the end of the sound; none within 2 s is `unyielding`. A yield within 1 s of a backchannel is `startled`.
+Without sound at b there is no chance to yield, which is no failure. The windows of 2 s and 1 s are those of tau-voice.
 
 Left out: turns whose time to answer has not passed at a planned end. Known error: the load generator's own lateness.
 """

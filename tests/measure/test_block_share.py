@@ -36,7 +36,8 @@ def test_listeners_of_one_period_count_as_one_observation() -> None:
 
 
 def test_no_unit_is_no_share() -> None:
-    assert BlockShare().share is None and BlockShare().effective() == (0, 0)
+    assert BlockShare().share is None
+    assert BlockShare().effective() == (0, 0)
 
 
 def test_bursts_refute_a_limit_that_holds_no_oftener_than_stated() -> None:
@@ -54,4 +55,5 @@ def test_bursts_refute_a_limit_that_holds_no_oftener_than_stated() -> None:
         k, n = share.effective()
         wrong_fails += lower_bound(k, n, 0.99) > 0.05
         wrong_passes += upper_bound(k, n, 0.99) <= 0.05
-    assert wrong_fails <= 12 and wrong_passes <= 28
+    assert wrong_fails <= 12
+    assert wrong_passes <= 28

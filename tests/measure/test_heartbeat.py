@@ -27,11 +27,13 @@ def test_a_cache_counts_down_to_its_limit() -> None:
 def test_one_report_or_no_limit_is_no_countdown() -> None:
     cache = CacheLength(limit=8192)
     cache.report(0.0, 10)
-    assert cache.full_in_s is None and cache.growth_per_s is None
+    assert cache.full_in_s is None
+    assert cache.growth_per_s is None
     free = CacheLength()
     for t_s in range(3):
         free.report(float(t_s), 10 * t_s)
-    assert free.growth_per_s == pytest.approx(10.0) and free.full_in_s is None
+    assert free.growth_per_s == pytest.approx(10.0)
+    assert free.full_in_s is None
 
 
 def test_a_cache_that_stands_still_is_answered_by_the_front() -> None:
@@ -46,7 +48,8 @@ def test_a_cache_that_stands_still_is_answered_by_the_front() -> None:
 def test_answers_are_owed_where_promised_or_learned_alone() -> None:
     assert owed(True, None) == "promised"
     assert owed(False, 0.95) == "learned"
-    assert owed(False, 0.5) == "none" and owed(False, None) == "none"
+    assert owed(False, 0.5) == "none"
+    assert owed(False, None) == "none"
 
 
 def test_the_longest_silence_is_within_a_session() -> None:

@@ -37,6 +37,7 @@ def test_the_interval_holds_the_true_slope_as_often_as_stated() -> None:
     held = 0
     for _ in range(1500):
         found = slope_per_cycle([0.003 * c + rng.gauss(0, 0.01) for c in range(9)], 0.95)
-        assert found.low is not None and found.high is not None
+        assert found.low is not None
+        assert found.high is not None
         held += found.low <= 0.003 <= found.high
     assert held / 1500 >= 0.94

@@ -29,7 +29,8 @@ def test_the_interval_holds_the_true_median_as_often_as_stated(n: int) -> None:
     held = 0
     for _ in range(3000):
         found = median_interval([rng.expovariate(1.0) for _ in range(n)], 0.9)
-        assert found.low is not None and found.high is not None
+        assert found.low is not None
+        assert found.high is not None
         held += found.low <= 0.6931 <= found.high
     assert held / 3000 >= 0.885
 

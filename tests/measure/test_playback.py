@@ -37,7 +37,8 @@ def test_the_worked_example_of_an_uneven_answer() -> None:
     assert call.player.starved_s == pytest.approx(0.100)
     assert call.need_s == pytest.approx(0.100)
     assert call.underrun() == pytest.approx(0.1 / 1.1)
-    assert call.enough(0.08) and not call.enough(0.04)
+    assert call.enough(0.08)
+    assert not call.enough(0.04)
 
 
 @pytest.mark.parametrize(("delay_s", "starved_s"), [(0.04, 0.060), (0.08, 0.020), (0.1, 0.0)])
@@ -57,7 +58,8 @@ def test_a_full_duplex_player_that_keeps_its_delay_hears_both_stalls() -> None:
     assert keeping.player.gaps == 2
     assert keeping.player.starved_s == pytest.approx(0.92, abs=0.01)
     assert patient.player.gaps == 1
-    assert keeping.need_s == pytest.approx(0.5) and patient.need_s == pytest.approx(0.5)
+    assert keeping.need_s == pytest.approx(0.5)
+    assert patient.need_s == pytest.approx(0.5)
 
 
 def test_a_stream_that_stops_for_good_starves_its_listener() -> None:
@@ -71,13 +73,17 @@ def test_a_stream_that_stops_for_good_starves_its_listener() -> None:
 def test_a_complete_answer_that_is_played_out_has_no_gap() -> None:
     call = play([(0.0, 20.0)])
     call.end(1.0)
-    assert call.underrun() == 0.0 and call.need_s == 0.0 and call.gappy == 0
+    assert call.underrun() == 0.0
+    assert call.need_s == 0.0
+    assert call.gappy == 0
 
 
 def test_without_sound_nothing_is_known() -> None:
     call = CallPlayback()
     call.end(3.0, owing=True)
-    assert call.need_s is None and call.underrun() is None and not call.enough(1.0)
+    assert call.need_s is None
+    assert call.underrun() is None
+    assert not call.enough(1.0)
 
 
 def test_sound_thrown_away_at_an_interruption_is_not_starved() -> None:
@@ -92,7 +98,9 @@ def test_sound_thrown_away_at_an_interruption_is_not_starved() -> None:
 def test_what_is_told_adds_up_to_what_is_counted() -> None:
     starved: list[tuple[float, float]] = []
     listened: list[tuple[float, float]] = []
-    call = CallPlayback(0.0, math.inf, lambda a, b: starved.append((a, b)), lambda a, b: listened.append((a, b)))
+    call = CallPlayback(
+        0.0, math.inf, lambda a, b: starved.append((a, b)), lambda a, b: listened.append((a, b))
+    )
     for at_s, seconds in UNEVEN:
         call.look(at_s - 0.01)
         call.sound(at_s, seconds)

@@ -51,8 +51,10 @@ def test_an_answer_over_its_user_counts_as_an_answer_if_it_still_sounds() -> Non
     for made in (cut, going):
         made.answer_began(11.0, 12.0)
     going.sound_lasts(14.5)
-    assert cut.turns[0].talked_over and cut.turns[0].reply_s is None
-    assert going.turns[0].talked_over and going.turns[0].reply_s == 0.0
+    assert cut.turns[0].talked_over
+    assert cut.turns[0].reply_s is None
+    assert going.turns[0].talked_over
+    assert going.turns[0].reply_s == 0.0
 
 
 def test_the_tail_of_the_answer_before_talks_over_nothing() -> None:
