@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from metronome_cli.config.cache_groups import DTYPE_BYTES, Dtype
 from metronome_cli.config.fields import Count, Parameters, Prose, Real, Size, StrictModel, Tokens
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
-Dtype = Literal["float32", "bfloat16", "float16", "float8"]
 StageKind = Literal["paged", "ring", "per_frame", "state"]
 
 

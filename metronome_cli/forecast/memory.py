@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from metronome_cli.config.model_shape import DTYPE_BYTES, CacheStage
+from metronome_cli.config.cache_groups import DTYPE_BYTES
+from metronome_cli.config.model_shape import CacheStage
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import UsageError
 from metronome_cli.forecast.hazards import turn_process

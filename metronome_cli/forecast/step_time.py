@@ -27,7 +27,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metronome_cli.config.model_shape import DTYPE_BYTES
+from metronome_cli.config.cache_groups import DTYPE_BYTES
 from metronome_cli.config.profile import Profile
 from metronome_cli.forecast.gpus import Gpu
 from metronome_cli.forecast.memory import decoder_parameters

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from metronome_cli.audio.open_audio import open_audio
 from metronome_cli.capacity.in_process import load_model
-from metronome_cli.config.model_shape import DTYPE_BYTES
+from metronome_cli.config.cache_groups import DTYPE_BYTES
 from metronome_cli.core.errors import EngineError
 from metronome_cli.core.formatting import percent
 from metronome_cli.core.formatting import sessions as sessions_words

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
+from metronome_cli.config.cache_groups import DTYPE_BYTES
 from metronome_cli.config.cache_policy import CachePolicySpec
-from metronome_cli.config.model_shape import DTYPE_BYTES
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.validation import unknown_hint
 from metronome_cli.core.errors import UsageError

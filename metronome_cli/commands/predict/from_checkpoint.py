@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from metronome_cli.commands.predict.checkpoint_size import read_model_config, weights_in
-from metronome_cli.config.model_shape import DTYPE_BYTES
+from metronome_cli.config.cache_groups import DTYPE_BYTES
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.validation import validate
 from metronome_cli.core.errors import UsageError

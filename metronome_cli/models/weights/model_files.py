@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from metronome_cli.config.model_shape import Dtype, ModelShape
+from metronome_cli.config.cache_groups import Dtype
+from metronome_cli.config.model_shape import ModelShape
 from metronome_cli.core.errors import UsageError
 from metronome_cli.engine.decoder_weights import DecoderWeights
 from metronome_cli.engine.import_weights import native_window, rotary_of

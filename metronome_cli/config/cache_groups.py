@@ -1,0 +1,106 @@
+"""What one session keeps between frames, as groups of layers with one law each.
+
+    law        bytes after n positions                          example
+    growing    n x bytes_per_position                           full attention
+    latent     n x bytes_per_position                           multi-head latent attention: one vector, no V
+    chunked    min(n, limit) x bytes_per_position               Llama 4's local layers
+    windowed   min(n, limit) x bytes_per_position               sliding-window layers
+    ring       limit x bytes_per_position, from the start       Moshi's streaming attention
+    state      state_bytes, from the start                      Mamba, linear attention, convolution
+    shared     0                                                layers that read another layer's cache
+
+    bytes_per_position = layers x (key_width + value_width) x bytes of one number
+
+Windows are counted as an engine keeps them that frees what no query can see; one that never frees
+(`min(n, limit)` becomes `n`) keeps more. Blocks round up beyond what is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import model_validator
+
+from metronome_cli.config.fields import Count, Prose, Size, StrictModel, Tokens
+
+CacheLaw = Literal["growing", "latent", "chunked", "windowed", "ring", "state", "shared"]
+Dtype = Literal["float32", "bfloat16", "float16", "float8"]
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
+LIMITED = ("chunked", "windowed", "ring")
+_GROWS = ("growing", "latent", "chunked")
+
+
+class CacheGroup(StrictModel):
+    """Layers that keep their cache by one law.
+
+    `key_width` and `value_width` are numbers per position in one layer (KV heads x head size);
+    `state_bytes` is for all layers of the group together, null if no file says its size. `own_positions`: it
+    counts positions of its own, as an audio encoder does, not the decoder's.
+    """
+
+    name: Prose
+    law: CacheLaw
+    layers: Count
+    key_width: Tokens = 0
+    value_width: Tokens = 0
+    dtype: Dtype = "bfloat16"
+    limit: Count | None = None  # positions, for chunked, windowed and ring
+    state_bytes: Size | None = None
+    own_positions: bool = False
+
+    @property
+    def bytes_per_position(self) -> int:
+        """Bytes that one position takes in all layers of the group; 0 for states and shared layers."""
+        if self.law in ("state", "shared"):
+            return 0
+        return self.layers * (self.key_width + self.value_width) * DTYPE_BYTES[self.dtype]
+
+    def bytes_at(self, positions: int) -> int:
+        """Bytes of one session after that many positions. A state of unknown size counts as 0."""
+        if self.law == "state":
+            return self.state_bytes or 0
+        if self.law == "ring":
+            positions = self.limit or 0
+        elif self.limit is not None:
+            positions = min(positions, self.limit)
+        return positions * self.bytes_per_position
+
+    @model_validator(mode="after")
+    def _complete(self) -> CacheGroup:
+        if (self.law in LIMITED) != (self.limit is not None):
+            raise ValueError(f"{self.name}: `limit` belongs to laws {', '.join(LIMITED)}, and they need it")
+        if self.law != "state" and self.state_bytes is not None:
+            raise ValueError(f"{self.name}: `state_bytes` belongs to law state")
+        if self.law not in ("state", "shared") and not self.key_width + self.value_width:
+            raise ValueError(f"{self.name}: law {self.law} needs key_width or value_width")
+        return self
+
+
+def growing_bytes_per_token(groups: Sequence[CacheGroup]) -> int:
+    """Bytes that one new position adds while no chunk is full.
+
+    If every group is bounded, bytes that a position adds until the bound of `grows_until`.
+    """
+    main = [group for group in groups if not group.own_positions]
+    grown = sum(group.bytes_per_position for group in main if group.law in _GROWS)
+    return grown or sum(group.bytes_per_position for group in main)
+
+
+def grows_until(groups: Sequence[CacheGroup]) -> int | None:
+    """Positions after which no group grows any more; None if a group grows without a bound, or none grows."""
+    limits = [group.limit for group in groups if group.bytes_per_position and not group.own_positions]
+    return None if None in limits or not limits else max(limit for limit in limits if limit is not None)
+
+
+def constant_bytes_per_session(groups: Sequence[CacheGroup]) -> int | None:
+    """Bytes of windows and rings when full, and of states; None if the size of a state is unknown."""
+    kept = [group for group in groups if group.law in ("windowed", "ring", "state")]
+    if any(group.law == "state" and group.state_bytes is None for group in kept):
+        return None
+    return sum(group.bytes_at(group.limit or 0) for group in kept)
+
+
+def session_bytes(groups: Sequence[CacheGroup], positions: int) -> int:
+    """Bytes of all groups of one session after that many positions."""
+    return sum(group.bytes_at(positions) for group in groups)
