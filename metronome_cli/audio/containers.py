@@ -1,10 +1,10 @@
-"""What a container's header promises, against the bytes that are there.
+"""Compares the sizes that a sound file's header declares with the bytes that are present.
 
-The audio library reads a cut or over-claiming file to its end without a word and reports the short count as
-the file's own, so only the sizes in the header show the loss. This module walks the headers of RIFF (WAV,
-RF64), FORM (AIFF) and AU files, and of nothing else: compressed formats are judged by what they decode to.
+The audio library reads a truncated file to its end without an error and reports the shorter length as the
+file's own, so only the sizes in the header show the loss. This module reads the headers of RIFF (WAV, RF64),
+FORM (AIFF) and AU files. Compressed formats are checked by what they decode to.
 
-A size is *unknown*, and nothing is wrong, where the writer could not go back to fill it in: all ones, and the
+A size is *unknown*, which is no fault, if the writer could not go back to fill it in: all ones, or one of the
 values that sox (wav.c: 0x7ffff000) and arecord (aplay.c: 0x7fffff00, 0x80000000) write into a pipe.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _UNKNOWN_SIZES = {0x7FFFF000, 0x7FFFFF00, 0x7FFFFFFF, 0x80000000}
-_NEARLY_ALL_ONES = 0xFFFFFF00  # some writers take the header's length off
-_SLACK_BYTES = 8  # padding and rounding of honest writers
+_NEARLY_ALL_ONES = 0xFFFFFF00  # some writers subtract the header's length
+_SLACK_BYTES = 8  # allowed for padding and rounding
 _MAX_CHUNKS = 1000
 _SNIFF_BYTES = 16
 _MAGICS = (b"RIFF", b"RIFX", b"RF64", b"FORM", b"fLaC", b"OggS", b".snd", b"caff", b"riff", b"ID3")
@@ -25,8 +25,8 @@ _MAGICS = (b"RIFF", b"RIFX", b"RF64", b"FORM", b"fLaC", b"OggS", b".snd", b"caff
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header says. Bytes of sound `promised` (None: unknown) and `present`; rate and channels if
-    found."""
+    """Fields of a header: bytes of sound declared (`promised`; None if unknown) and `present`; rate and channels
+    if found."""
 
     promised: int | None = None
     present: int = 0
@@ -35,20 +35,19 @@ class Header:
 
     @property
     def never_finished(self) -> bool:
-        """Sizes of 0 with data behind them: the recorder died before it closed the file."""
+        """True if the size is 0 but data follows: the recorder stopped before it closed the file."""
         return self.promised == 0 and self.present > 0
 
     @property
     def promised_share(self) -> float:
-        """How many times the bytes that are there the header promises; 1 when it promises no more than
-        there is."""
+        """Declared bytes / present bytes, at least 1."""
         if self.promised is None or self.present <= 0 or self.promised <= self.present + _SLACK_BYTES:
             return 1.0
         return self.promised / self.present
 
 
 def looks_like_audio(head: bytes) -> bool:
-    """Whether a file's first bytes are those of a container that this program reads, whatever its name."""
+    """True if the first bytes of a file are those of a container that this program reads."""
     if head[:4] in (b"RIFF", b"RIFX", b"RF64"):
         return head[8:12] == b"WAVE"
     if head[:4] == b"FORM":
@@ -57,14 +56,14 @@ def looks_like_audio(head: bytes) -> bool:
 
 
 def read_header(fd: int) -> Header | None:
-    """Sizes of an open WAV, AIFF or AU file; None for any other. Leaves the file's position at its start."""
+    """Return the sizes of an open WAV, AIFF or AU file, None for any other. Rewinds the file."""
     try:
         head = _read_at(fd, _SNIFF_BYTES, 0)
         parse = _PARSERS.get(head[:4])
         if parse is None or not looks_like_audio(head):
             return None
         return parse(fd, os.fstat(fd).st_size)
-    except struct.error:  # it ends inside its own header
+    except struct.error:  # the file ends inside its header
         return None
     finally:
         os.lseek(fd, 0, os.SEEK_SET)
@@ -80,7 +79,7 @@ def _unknown(size: int) -> bool:
 
 
 def _chunks(fd: int, size: int, order: str) -> Iterator[tuple[bytes, int, int]]:
-    """(name, first byte, declared length) of each chunk after the 12-byte form header."""
+    """Yield (name, offset, declared length) of each chunk after the 12-byte form header."""
     position = 12
     for _ in range(_MAX_CHUNKS):
         head = _read_at(fd, 8, position)
@@ -98,7 +97,7 @@ def _wav(fd: int, size: int) -> Header:
     form_size = struct.unpack(f"{order}I", _read_at(fd, 4, 4))[0]
     rate = channels = wide = None
     for name, start, length in _chunks(fd, size, order):
-        if name == b"ds64" and length >= 16:  # RF64 keeps the true 64-bit sizes here
+        if name == b"ds64" and length >= 16:  # RF64 stores the 64-bit sizes here
             wide = struct.unpack("<Q", _read_at(fd, 8, start + 8))[0]
         if name == b"fmt " and length >= 16:
             channels, rate = struct.unpack(f"{order}HI", _read_at(fd, 6, start + 2))
@@ -107,7 +106,7 @@ def _wav(fd: int, size: int) -> Header:
             present = size - start
             if (
                 promised == 0 and form_size >= start - 8 + present
-            ):  # other chunks, which the form accounts for
+            ):  # other chunks, counted in the size of the form
                 present = 0
             known = wide is not None or not _unknown(length)
             return Header(promised if known else None, present, rate, channels)

@@ -1,7 +1,7 @@
-"""One open audio file to mono samples at its own rate, in blocks: a file of any length takes bounded memory.
+"""Decodes an open audio file to mono samples at its own rate, in blocks, so that memory is bounded.
 
-At most `MAX_SECONDS` or `MAX_SAMPLES` of a file are read, whichever is less. A file that breaks in the
-middle gives what came before the break, to within `_FINE_BLOCK` frames.
+At most `MAX_SECONDS` or `MAX_SAMPLES` of a file are read, whichever is less. A file that is damaged in the
+middle gives the part before the damage, to within `_FINE_BLOCK` frames.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from metronome_cli.core.types import Audio
 MAX_SECONDS = 600
 MAX_SAMPLES = 2**25  # a channel; 128 MiB as float32; reached before MAX_SECONDS only above 55.9 kHz
 MIN_RATE_HZ, MAX_RATE_HZ = 1000, 768_000
-FULL = 0.98  # of full scale: 8-bit and mu-law files reach no further
+FULL = 0.98  # share of full scale; 8-bit and mu-law files reach no higher
 _BLOCK_VALUES = 2**18  # frames x channels
 _FINE_BLOCK = 256
-_NO_LENGTH = 2**48  # frames; the library's way of saying that it does not know
+_NO_LENGTH = 2**48  # frames; the library reports more if the length is unknown
 
 
 class DecodeError(Exception):
-    """Why no sound can be had from this file."""
+    """Raised with the reason if a file cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts over every channel, before the mix.
+    """Counts over every channel, before the channels are mixed.
 
-    `flat`: of those at full scale, equal to the one before them, as clipping leaves them and loud speech does
-    not. `power`: sum of squares.
+    `flat`: samples at full scale that equal the one before, which clipping produces and loud speech does not.
+    `power`: sum of squares.
     """
 
     values: int = 0
@@ -61,16 +61,16 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """samples: [frames] float32, the mean of all channels, at `rate_hz`. `announced` frames; None when
-    unknown."""
+    """Decoded sound. samples: [frames] float32, mean of all channels, at `rate_hz`. `announced`: frames that the
+    file declares; None if unknown."""
 
     samples: Audio = field(repr=False)
     rate_hz: int
     channels: int
     announced: int | None
     tally: Tally
-    more: bool = False  # the file goes on after the last sample read
-    damage: str | None = None  # what the decoder said where it broke off
+    more: bool = False  # the file continues after the last sample read
+    damage: str | None = None  # error of the decoder, if it stopped early
 
     @property
     def seconds(self) -> float:
@@ -78,13 +78,13 @@ class Decoded:
 
 
 def decode(fd: int, channel: int | None = None) -> Decoded:
-    """All of an open file up to the limits: the mean of its channels, or one channel. Raises DecodeError.
+    """Decode an open file up to the limits: the mean of its channels, or one channel.
 
-    The decoder's own messages are kept off the terminal.
+    Raises DecodeError. Messages that the decoder prints are suppressed.
     """
     with decoder_muted():
         decoded = _decode(fd, channel, _BLOCK_VALUES)
-        if decoded.damage is not None:  # the block it broke in is lost: once more, in steps that lose less
+        if decoded.damage is not None:  # the failing block is lost: decode again in smaller blocks
             decoded = replace(_decode(fd, channel, _FINE_BLOCK), damage=decoded.damage)
     return decoded
 
@@ -107,7 +107,7 @@ def _read(file: soundfile.SoundFile, channel: int | None, block: int) -> Decoded
     limit = min(MAX_SECONDS * file.samplerate, MAX_SAMPLES)
     mixed: list[Audio] = []
     tally, frames, damage = Tally(), 0, None
-    while frames <= limit:  # one sample more than is kept shows that there is more
+    while frames <= limit:  # one sample beyond the limit shows whether more follows
         try:
             part = file.read(min(block, limit + 1 - frames), dtype="float32", always_2d=True)
         except (soundfile.SoundFileError, OSError) as error:

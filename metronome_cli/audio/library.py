@@ -1,7 +1,7 @@
-"""The speech of a run: every file the user named, read, judged and brought to one rate.
+"""Loads the recordings of a run: reads each file, checks it and resamples it to one rate.
 
-A file is *used*; used *and something is said of it* (`Clip.notes`); or *refused* with a reason (`Refusal`),
-and the run goes on with what is left. `findings.py` holds the rules.
+A file is used, used with notes (`Clip.notes`), or refused with a reason (`RefusedFile`). The run continues with
+the usable files. The rules are in `sound_checks.py`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from metronome_cli.core.errors import NoAudioError
 from metronome_cli.core.package_data import data_dir
 from metronome_cli.core.types import Audio
 
-MAX_LIBRARY_S = 3600.0  # 230 MB at 16 kHz; more speech adds nothing to a run
+MAX_LIBRARY_S = 3600.0  # 230 MB at 16 kHz; more speech does not change a result
 _NAMED_REASONS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One file in use. samples: [n] float32, mono, within full scale, at the library's rate."""
+    """A usable file. samples: [n] float32, mono, within full scale, at the library's rate."""
 
     name: str
     samples: Audio = field(repr=False)
     seconds: float
     notes: tuple[str, ...] = ()
-    path: Path | None = None  # None: not from a file
+    path: Path | None = None  # None: not read from a file
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedFile:
-    """One file left out, and why."""
+    """A file that is not used, and the reason."""
 
     file: str
     reason: str
@@ -53,7 +53,7 @@ class RefusedFile:
 
 @dataclass(frozen=True, slots=True)
 class AudioLibrary:
-    """At least one clip; all at `sample_rate` Hz."""
+    """One or more clips, all at `sample_rate` Hz."""
 
     sample_rate: int
     clips: tuple[Clip, ...]
@@ -65,15 +65,15 @@ class AudioLibrary:
 
 
 def sample_paths() -> tuple[Path, ...]:
-    """The speech that ships with the program."""
+    """Return the speech that ships with the program."""
     return (data_dir("sample_audio"),)
 
 
 def load_library(paths: Sequence[Path], sample_rate: int) -> AudioLibrary:
-    """Read files, and directories of them, to mono at `sample_rate`.
+    """Read files and directories to mono at `sample_rate` (Hz).
 
-    At most 10 minutes of a file and an hour in all are kept. Raises UsageError for a path that does not
-    exist and NoAudioError when no file is usable.
+    At most 10 minutes per file and 60 minutes in all are kept. Raises UsageError for a path that does not exist,
+    and NoAudioError if no file is usable.
     """
     clips: list[Clip] = []
     refused: list[RefusedFile] = []
@@ -98,7 +98,7 @@ def load_library(paths: Sequence[Path], sample_rate: int) -> AudioLibrary:
 
 
 def check_library(paths: Sequence[Path], sample_rate: int) -> None:
-    """Raises what `load_library` would, having read no further than the first file that is usable."""
+    """Raise what `load_library` would raise; stop at the first usable file."""
     refused: list[RefusedFile] = []
     for found in scan(paths):
         outcome = _load(found, sample_rate)
@@ -126,7 +126,7 @@ def _load(found: FoundFile, sample_rate: int) -> Clip | RefusedFile:
 
 
 def _read(fd: int, found: FoundFile, sample_rate: int) -> Clip | RefusedFile:
-    status = os.fstat(fd)  # of what was opened, which need not be what was looked at before
+    status = os.fstat(fd)  # status of the opened file, which may differ from the one scanned before
     problem = kind_problem(status.st_mode) or ("an empty file" if status.st_size == 0 else None)
     if problem is not None:
         return RefusedFile(found.name, problem)

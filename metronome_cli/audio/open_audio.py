@@ -1,4 +1,4 @@
-"""Speech for a run: read, told of, and dealt out to sessions."""
+"""Opens the recordings of a run and reports which files are used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def open_audio(
     paths: Sequence[Path], frame: Frame, seed: int, observer: Observer
 ) -> tuple[LoopedSpeech, AudioFiles]:
-    """Streams over these recordings, the sample audio where none are named. Raises NoAudioError."""
+    """Return streams over the recordings, or over the sample audio if no path is given. Raises NoAudioError."""
     from metronome_cli.audio.library import load_library, sample_paths
     from metronome_cli.audio.streams import LoopedSpeech
 
@@ -35,7 +35,7 @@ def open_audio(
 
 
 def check_audio(paths: Sequence[Path], frame: Frame) -> None:
-    """Raises what `open_audio` would, for a run that is only foretold."""
+    """Raise what `open_audio` would raise, for a dry run."""
     if paths:
         from metronome_cli.audio.library import check_library
 
@@ -43,7 +43,7 @@ def check_audio(paths: Sequence[Path], frame: Frame) -> None:
 
 
 def audio_report(library: AudioLibrary) -> AudioFiles:
-    """Which files were used, with what to say of them, and which were refused and why."""
+    """Return the files used, with notes, and the files refused, with reasons."""
     return AudioFiles(
         files_used=[
             AudioFile(file=clip.name, seconds=clip.seconds, notes=list(clip.notes)) for clip in library.clips

@@ -1,9 +1,8 @@
-"""Keeps a decoder's own words off the user's terminal.
+"""Suppresses what audio decoders print to the terminal.
 
-The MP3 decoder inside the audio library writes its warnings straight to file descriptor 2, past
-`sys.stderr`, in the middle of a live view. While muted, whatever anyone in this process writes to that
-descriptor is dropped: a refresh of a view that falls into these milliseconds is lost whole, and the next
-one draws the same.
+The MP3 decoder of the audio library writes warnings to file descriptor 2 directly, past `sys.stderr`, which would
+disturb a live view. Inside the block everything written to that descriptor is dropped. A refresh of the view in
+these milliseconds is lost; the next refresh draws the same content.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def decoder_muted() -> Iterator[None]:
-    """File descriptor 2 leads nowhere inside this block. One thread at a time."""
+    """Redirect file descriptor 2 to the null device inside the block. One thread at a time."""
     with _LOCK:
         with suppress(AttributeError, ValueError, OSError):
             sys.stderr.flush()
         try:
             saved = os.dup(_STDERR_FD)
-        except OSError:  # closed already: nothing to keep clean
+        except OSError:  # already closed, so nothing can be printed
             yield
             return
         nowhere = os.open(os.devnull, os.O_WRONLY)

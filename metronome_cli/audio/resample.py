@@ -1,4 +1,4 @@
-"""From any rate to the rate a model listens at."""
+"""Resamples audio to the input rate of a model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from scipy.signal import resample_poly
 
 from metronome_cli.core.types import Audio
 
-_MAX_FACTOR = 4096  # keeps the filter short for rates that share no factor; off by less than 1e-7 of the rate
+_MAX_FACTOR = 4096  # bounds the filter length; the rate is off by less than 1e-7
 
 
 def resample(samples: Audio, from_hz: int, to_hz: int) -> Audio:
-    """[n] at `from_hz` -> [about n to_hz / from_hz] at `to_hz`, float32, clipped to full scale.
+    """Resample [n] at `from_hz` to [about n to_hz / from_hz] at `to_hz`, float32, clipped to full scale.
 
-    Polyphase filtering with a Kaiser window, as `scipy.signal.resample_poly` does it.
+    Uses the polyphase filter with a Kaiser window of `scipy.signal.resample_poly`.
     """
     if from_hz == to_hz:
         return samples

@@ -1,8 +1,8 @@
-"""Which files a user means by a list of files and directories.
+"""Selects the audio files of a list of files and directories.
 
-A file that is named is always meant. In a directory, a file is meant when its extension is one of audio (in
-any case) or its first bytes are; everything else (a README, a picture) is passed over quietly. Directories
-are walked in sorted order, links to directories followed once.
+A file that is named is always selected. In a directory, a file is selected by an audio extension (in any case) or
+by its first bytes; other files (a README, a picture) are ignored. Directories are read in sorted order, and links
+to directories are followed once.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from metronome_cli.audio.containers import looks_like_audio
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.package_data import data_dir
 
-MAX_ENTRIES = 50_000  # looked at in one scan
+MAX_ENTRIES = 50_000  # directory entries per scan
 READABLE = "wav, flac, ogg, oga, opus, mp3, aiff, aif, aifc, au, snd, caf, w64, rf64"
-_OLD = "wave, voc, sph, nist"  # read as well, seldom met
-_NOT_READ = "m4a, aac, mp4, wma, webm, amr, ape, mka, ac3"  # sound, in formats that are not
+_OLD = "wave, voc, sph, nist"  # also read, but rare
+_NOT_READ = "m4a, aac, mp4, wma, webm, amr, ape, mka, ac3"  # audio formats that are not supported
 EXTENSIONS = frozenset("." + name for name in ", ".join((READABLE, _OLD, _NOT_READ)).split(", "))
 _KINDS = {
     stat.S_IFIFO: "a pipe, not a file",
@@ -33,7 +33,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """One file to read, or why it cannot be. `name` is what the user is told."""
+    """A file to read, or the reason why it cannot be read. `name` is shown to the user."""
 
     path: Path
     name: str
@@ -41,13 +41,13 @@ class FoundFile:
 
 
 def printable(path: str | Path) -> str:
-    """A path as text that any console and any JSON can hold: control codes and bad bytes escaped."""
+    """Return a path as printable text, with control codes and invalid bytes escaped."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def display_name(path: Path) -> str:
-    """The path as the user gave it; the shipped samples by their short names."""
+    """Return the path as the user gave it, or the short name of a shipped sample."""
     shipped = data_dir("sample_audio")
     if path.is_relative_to(shipped):
         return printable(Path(shipped.name) / path.relative_to(shipped))
@@ -55,17 +55,17 @@ def display_name(path: Path) -> str:
 
 
 def why_unreadable(error: OSError) -> str:
-    """An operating system's refusal in a few words."""
+    """Return the message of an operating system error, shortened."""
     return (error.strerror or type(error).__name__).lower()
 
 
 def kind_problem(mode: int) -> str | None:
-    """Why a file of this kind is not read; None for a regular file."""
+    """Return why a file of this kind is not read, None for a regular file."""
     return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not a regular file")
 
 
 def scan(paths: Sequence[Path]) -> Iterator[FoundFile]:
-    """Every file meant, each once. Raises UsageError for a path that does not exist."""
+    """Return the selected files, each once. Raises UsageError for a path that does not exist."""
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError(
@@ -85,7 +85,7 @@ def _require(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError) as error:
         hint = "give audio files, or directories of them"
         raise UsageError(f"no such file or directory: {printable(path)}", hint=hint) from error
-    except OSError:  # there, but closed to us: refused with that reason when it is read
+    except OSError:  # not accessible: refused with this reason when it is read
         return
 
 
@@ -100,7 +100,7 @@ def _first_time(item: FoundFile, seen: set[tuple[int, int]]) -> bool:
 
 
 def _walk(root: Path, seen: set[tuple[int, int]]) -> Iterator[FoundFile | None]:
-    """Depth first, by name; directories already entered are left alone, so a loop of links ends."""
+    """Walk depth first, sorted by name. A directory is entered once, so a loop of links ends."""
     looked_at = 0
     pending = [root]
     while pending:
@@ -118,13 +118,13 @@ def _walk(root: Path, seen: set[tuple[int, int]]) -> Iterator[FoundFile | None]:
         pending.extend(entry for entry in reversed(entries) if os.path.isdir(entry))
         looked_at += len(entries)
         if looked_at > MAX_ENTRIES:
-            yield FoundFile(directory, display_name(root), f"looked no further than {MAX_ENTRIES:,} entries")
+            yield FoundFile(directory, display_name(root), f"stopped after {MAX_ENTRIES:,} directory entries")
             return
         yield from (_stat(entry, named=False) for entry in entries if not os.path.isdir(entry))
 
 
 def _stat(path: Path, *, named: bool) -> FoundFile | None:
-    """The file, or its problem; None where it is not meant."""
+    """Return the file or its problem, None if it is not selected."""
     meant = named or (path.suffix.lower() in EXTENSIONS and not path.name.startswith("._"))
     try:
         status = path.stat()
@@ -152,5 +152,5 @@ def _sounds(path: Path) -> bool:
 
 
 def open_file(path: Path) -> int:
-    """A descriptor to read from, opened without ever waiting for a writer at the other end of a pipe."""
+    """Open a descriptor for reading without waiting for the writer of a pipe."""
     return os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

@@ -1,16 +1,16 @@
-"""What a careful reader says of a sound file, and what it does about it.
+"""Checks of a sound file, and what is done about each finding.
 
-Each rule looks at the file as it was written, before any change of rate:
+Each rule looks at the file as written, before resampling:
 
     refused             not finite: any NaN or infinity
                         no samples: none, or a header that was never finished
-                        too short: under 100 ms (looped, it would be a buzz and not speech)
-    used, and said      cut short: fewer bytes than the header of a WAV, AIFF or AU promises; in other
+                        too short: under 100 ms (a loop of it would be a buzz)
+    used, with a note   cut short: fewer bytes than the header of a WAV, AIFF or AU promises; in other
                         formats over 1 % fewer samples than announced (healthy MP3s fall 0.2 % short)
-                        damaged: the decoder broke off, what came before is used
+                        damaged: the decoder stopped; the part before is used
                         long: over 10 min, the beginning is used
                         channels cancel: their mean is silent and they are not, the first one is used
-                        offset: a mean beyond 5 % of full scale, taken off
+                        offset: a mean beyond 5 % of full scale; removed
                         beyond full scale: a peak over 1, scaled down to 1
                         clipped: over 0.1 % of the samples in flat runs at full scale
                         silence: a peak under 0.0001 (-80 dB)
@@ -37,8 +37,7 @@ _CANCELLED = 1e-6  # of the channels' power
 
 
 def read_sound(fd: int, header: Header | None) -> tuple[Audio, int, tuple[str, ...]]:
-    """(mono samples within full scale, their rate, what to say of them). Raises DecodeError to refuse the
-    file."""
+    """Return (mono samples within full scale, rate in Hz, notes). Raises DecodeError to refuse the file."""
     try:
         decoded = decode(fd)
     except DecodeError as error:
@@ -99,18 +98,18 @@ def _cut_short(there_s: float, promised_s: float, who: str) -> str:
 
 
 def _channels_cancel(decoded: Decoded) -> bool:
-    """Whether next to nothing of the channels' power is left in their mean."""
+    """True if the mean of the channels has almost none of their power."""
     power = float(np.square(decoded.samples, dtype=np.float64).mean())
     return decoded.channels > 1 and power < _CANCELLED * decoded.tally.power / decoded.tally.values
 
 
 def _levelled(samples: Audio, decoded: Decoded) -> tuple[Audio, list[str]]:
-    """Offset off, peak down to 1; and what there is to say of the level."""
+    """Remove the offset, scale the peak to 1, and add notes on the level."""
     said, tally = [], decoded.tally
     offset = float(samples.mean(dtype=np.float64))
     if abs(offset) > OFFSET * max(1.0, tally.peak):
         samples = samples - np.float32(offset)
-        said.append(f"an offset of {offset:+.2g} of full scale: taken off")
+        said.append(f"an offset of {offset:+.2g} of full scale: removed")
     if tally.peak > 1.0 + _ROUNDING:
         samples = samples / np.float32(tally.peak)
         said.append(f"beyond full scale (peak {tally.peak:.3g}): scaled down")

@@ -1,10 +1,9 @@
-"""A stream of speech for each session, no two alike.
+"""Gives each session its own stream of speech.
 
-All clips, in an order drawn from the seed, are joined end to start into one loop, each seam crossfaded over
-20 ms. A session listens to that loop from a place of its own: session i starts at frac(u + i sqrt 2) of the
-way round, and its frames fall at frac(i phi) of the period. Multiples of these two numbers keep apart
-better than draws would (discrepancy O(log n / n)), so any number of sessions is spread evenly, and one more
-moves none of the others.
+All clips, in an order drawn from the seed, are joined into one loop, with a 20 ms crossfade at each seam. Session i
+starts at the fraction frac(u + i sqrt 2) of the loop, and its frames fall at frac(i phi) of the period. Multiples of
+irrational numbers spread more evenly than random draws (discrepancy O(log n / n), Weyl sequences), and a further
+session moves none of the others.
 """
 
 from __future__ import annotations
@@ -17,22 +16,21 @@ from metronome_cli.audio.library import AudioLibrary
 from metronome_cli.core.types import Audio
 
 SEAM_S = 0.020
-FEWEST_FRAMES = 256  # of a loop that is shared
+FEWEST_FRAMES = 256  # shortest loop that sessions share
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _SILVER = math.sqrt(2) - 1
 
 
 class LoopStream:
-    """One session's endless audio."""
+    """Endless audio of one session."""
 
     def __init__(self, loop: Audio, start: int, frame_samples: int) -> None:
-        self._loop = loop  # [samples], joined at its ends
+        self._loop = loop  # [samples], a closed loop
         self._start = start
         self._samples = frame_samples
 
     def frame(self, k: int) -> Audio:
-        """Frame k, counted from 0: [samples] float32, the array being the caller's own. Cost: one frame,
-        for any k."""
+        """Return frame k, counted from 0, as a new array: [samples] float32. The cost does not depend on k."""
         length = len(self._loop)
         begin = (self._start + k * self._samples) % length
         end = begin + self._samples
@@ -42,20 +40,20 @@ class LoopStream:
 
 
 class AlignedLoopStream(LoopStream):
-    """One that begins with a whole frame of a loop of whole frames, so that others pass through the same frames."""
+    """Stream that starts at a frame boundary of a loop of whole frames, so that streams share their frames."""
 
     def place(self, k: int) -> int:
-        """Which frame of the loop frame k is."""
+        """Return the index in the loop of frame k."""
         return (self._start // self._samples + k) % self.places
 
     @property
     def places(self) -> int:
-        """Frames of the loop."""
+        """Number of frames in the loop."""
         return len(self._loop) // self._samples
 
 
 class LoopedSpeech:
-    """Streams and phases by session index; `period_s` is the frame's length."""
+    """Streams and phases by session index. `period_s` is the length of a frame, s."""
 
     def __init__(self, library: AudioLibrary, period_s: float, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -67,43 +65,44 @@ class LoopedSpeech:
         ordered = [library.clips[i] for i in order]
         self.sources = tuple(
             (clip.name, clip.path) for clip in ordered
-        )  # as they follow each other in the loop
+        )  # in the order of the loop
         self._turn = float(rng.random())
         self._period_s = period_s
         self._frame_samples = round(period_s * library.sample_rate)
 
     @property
     def loop_samples(self) -> int:
-        """Length of the loop."""
+        """Length of the loop, samples."""
         return len(self._loop)
 
     def stream(self, index: int) -> LoopStream:
-        """Session `index`'s stream; the same for every call."""
+        """Return the stream of session `index`; every call returns the same."""
         return self.at(self.start(index))
 
     def start(self, index: int) -> int:
-        """The sample of the loop at which session `index` begins."""
+        """Return the sample of the loop at which session `index` starts."""
         share = (self._turn + index * _SILVER) % 1.0
         return int(share * len(self._loop))
 
     def at(self, start: int) -> LoopStream:
-        """The stream that begins at that sample of the loop."""
+        """Return the stream that starts at this sample of the loop."""
         return LoopStream(self._loop, start, self._frame_samples)
 
     def shared(self) -> LoopedSpeech | AlignedLoopedSpeech:
-        """The same speech frame by frame, so that what is made of a frame serves all who get there; itself, where
-        that would let sessions hear the same.
+        """Return the same speech aligned to frames, so that encoded frames can be shared.
+
+        Returns itself if alignment would give two sessions the same audio.
         """
         frames = len(self._loop) // self._frame_samples
         return self if frames < FEWEST_FRAMES else AlignedLoopedSpeech(self, frames)
 
     def phase_s(self, index: int) -> float:
-        """Where in the period this session's frames fall, 0 <= phase < period, seconds."""
+        """Return the offset of this session's frames in the period, 0 <= phase < period, s."""
         return (index * _GOLDEN) % 1.0 * self._period_s
 
 
 class AlignedLoopedSpeech:
-    """Streams that begin with a whole frame; the longest clip gives up what makes the loop no whole number of them."""
+    """Streams aligned to frames. The longest clip is cut so that the loop is a whole number of frames."""
 
     def __init__(self, source: LoopedSpeech, frames: int) -> None:
         pieces, surplus = list(source._pieces), len(source._loop) - frames * source._frame_samples
@@ -118,30 +117,30 @@ class AlignedLoopedSpeech:
 
     @property
     def loop_samples(self) -> int:
-        """Length of the loop."""
+        """Length of the loop, samples."""
         return len(self._loop)
 
     def stream(self, index: int) -> AlignedLoopStream:
-        """Session `index`'s stream; the same for every call."""
+        """Return the stream of session `index`; every call returns the same."""
         return self.at(self.start(index))
 
     def start(self, index: int) -> int:
-        """The sample of the loop at which session `index` begins."""
+        """Return the sample of the loop at which session `index` starts."""
         return int((self._turn + index * _SILVER) % 1.0 * self._frames) * self._samples
 
     def at(self, start: int) -> AlignedLoopStream:
-        """The stream that begins at that sample, a whole number of frames into the loop."""
+        """Return the stream that starts at this sample, a whole number of frames into the loop."""
         return AlignedLoopStream(self._loop, start, self._samples)
 
     def phase_s(self, index: int) -> float:
-        """As `SpeechStreams.phase_s`."""
+        """Return the same as `LoopedSpeech.phase_s`."""
         return (index * _GOLDEN) % 1.0 * self._period_s
 
 
 def join(pieces: list[Audio], seam: int) -> Audio:
-    """One loop of all pieces: the last `seam` samples of each fade into the first of the next.
+    """Join the pieces into one loop: the last `seam` samples of each fade into the first of the next.
 
-    Weights sum to 1, so nothing exceeds the louder of the two. Needs pieces of at least 2 `seam` samples.
+    The weights sum to 1, so the result never exceeds the louder piece. Each piece needs at least 2 `seam` samples.
     """
     rise = (0.5 - 0.5 * np.cos(np.pi * (np.arange(seam) + 0.5) / seam)).astype(np.float32)
     parts = []

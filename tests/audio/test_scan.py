@@ -126,7 +126,7 @@ def test_a_scan_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         for name in ("1.wav", "2.wav"):
             write(tmp_path / directory / name, voice(0.2))
     assert names([tmp_path])[:2] == ["1.wav", "2.wav"]
-    assert list(problems([tmp_path]).values()) == ["looked no further than 4 entries"]
+    assert list(problems([tmp_path]).values()) == ["stopped after 4 directory entries"]
 
 
 def test_names_are_safe_to_print() -> None:
