@@ -63,9 +63,7 @@ class LoopedSpeech:
         self._seam = seam
         self._loop = join(self._pieces, seam)
         ordered = [library.clips[i] for i in order]
-        self.sources = tuple(
-            (clip.name, clip.path) for clip in ordered
-        )  # in the order of the loop
+        self.sources = tuple((clip.name, clip.path) for clip in ordered)  # in the order of the loop
         self._turn = float(rng.random())
         self._period_s = period_s
         self._frame_samples = round(period_s * library.sample_rate)

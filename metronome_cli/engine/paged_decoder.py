@@ -39,7 +39,7 @@ class DecoderLayers(Protocol):
 
 
 class PagedDecoder(BlockManager):
-    """Implements `models.base.Stack`: slots, and layers that run on what they hold.
+    """Implements `engine.interface.CachedDecoder`: slots, and layers that run on what they hold.
 
     `context`: positions that the model was made for; `passes_context` compares with it. `chunk`: tokens that
     one forward brings at most (a ring keeps room for them). `keep_inputs`: remember input embeddings, so that

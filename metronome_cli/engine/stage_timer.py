@@ -14,7 +14,7 @@ import torch
 
 
 class StageStopwatch:
-    """A `models.base.StageTimer`. A stage entered several times adds up."""
+    """A `engine.interface.StageTimer`. A stage entered several times adds up."""
 
     def __init__(self, stages: Iterable[str], device: torch.device) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(stages, 0.0)

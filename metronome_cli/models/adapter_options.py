@@ -1,4 +1,4 @@
-"""`adapter_options` of a profile, checked: an unknown key names the nearest known one."""
+"""Checks `adapter_options` of a profile. An error for an unknown key names the nearest known key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGEST = 10**9
 
 
 class AdapterOptions:
-    """The options of one profile over an adapter's defaults; a default's type is the option's type."""
+    """Options of a profile, merged over an adapter's defaults. A default's type is the type of the option."""
 
     def __init__(self, profile: Profile, defaults: Mapping[str, OptionValue]) -> None:
         self._where = f"profile {profile.name}: adapter_options"
@@ -33,7 +33,7 @@ class AdapterOptions:
         return float(self._values[key])
 
     def choice(self, key: str, *allowed: str) -> str:
-        """One of a few words. Raises UsageError for another one."""
+        """Return the value if it is one of `allowed`. Raises UsageError otherwise."""
         value = str(self._values[key])
         if value not in allowed:
             raise UsageError(f"{self._where}.{key} is {value!r}", hint=f"one of: {', '.join(allowed)}")

@@ -1,7 +1,7 @@
-"""Decoding for a batch of sessions, each with its own rule of what it says and when it stops.
+"""Decodes a batch of sessions, each with its own rule for its reply in one frame.
 
-Rows leave the batch as they finish. A `Speaker` is one session's rule for one frame; `Counted` says a
-number of tokens, which is how a load plan drives a model whose words mean nothing.
+Rows leave the batch as they finish. A `ReplyRule` accepts tokens until the reply of one session and frame is
+complete. `FixedLengthReply` asks for a number of tokens, which is how a load drives a model with random weights.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from metronome_cli.engine.projection import Projection
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """One slot's frame: implements `models.base.ModelOutput`."""
+    """Reply of one slot in one frame. Implements `engine.interface.FrameReply`."""
 
     tokens: Sequence[int]
     audio: Audio | None = None
 
 
 class ReplyRule(Protocol):
-    """One session's rule in one frame."""
+    """Rule for the reply of one session in one frame."""
 
     @property
     def wants(self) -> bool:
-        """Whether it goes on decoding."""
+        """True if another token is needed."""
 
     def hear(self, token: int) -> bool:
-        """Take the token that was picked, or another in its place; whether it is to be fed back now."""
+        """Accept the sampled token, or replace it. Returns True if it is fed back in this frame."""
 
     @property
     def said(self) -> int:
@@ -48,8 +48,7 @@ class ReplyRule(Protocol):
 
 @dataclass(slots=True)
 class FixedLengthReply:
-    """Says `wanted` tokens. The last one is fed back only if `feed_last`, else it waits for the next
-    frame."""
+    """Reply of `wanted` tokens. The last one is fed back if `feed_last`, else with the next frame."""
 
     wanted: int
     feed_last: bool = False
@@ -90,7 +89,7 @@ class Vocabulary:
 
 @dataclass(slots=True)
 class PendingTokens:
-    """The last token of each slot's frame, where it waits to be fed at the start of the next one."""
+    """Last token of each slot's frame, to be fed at the start of its next frame."""
 
     _tokens: dict[int, int] = field(default_factory=dict)
 
@@ -98,14 +97,14 @@ class PendingTokens:
         """What a frame of `into` embeddings and `tokens_out` tokens appends."""
         return (slot in self._tokens) + into + max(0, tokens_out - 1)
 
-    def take(self, slots: Sequence[int], words: Vocabulary) -> Sequence[Tensor]:
-        """Each slot's token, embedded: [1, hidden], or [0, hidden] where none waits. They wait no longer."""
+    def take(self, slots: Sequence[int], vocabulary: Vocabulary) -> Sequence[Tensor]:
+        """Remove and return each slot's token as an embedding: [1, hidden], or [0, hidden] if there is none."""
         waits = [slot in self._tokens for slot in slots]
-        rows = words.embed([self._tokens.pop(slot) for slot in compress(slots, waits)])
+        rows = vocabulary.embed([self._tokens.pop(slot) for slot in compress(slots, waits)])
         return torch.split(rows, [int(one) for one in waits])
 
     def keep(self, slots: Sequence[int], said: Sequence[FixedLengthReply]) -> None:
-        """What these slots said last, where they said anything."""
+        """Keep the last token of each slot that replied."""
         self._tokens.update(
             (slot, speaker.said) for slot, speaker in zip(slots, said, strict=True) if speaker.tokens
         )
@@ -129,19 +128,18 @@ def decode_replies(
     hidden: Tensor,
     speakers: Sequence[ReplyRule],
     *,
-    words: Vocabulary,
+    vocabulary: Vocabulary,
     pick: SampleTokens,
 ) -> None:
-    """Decode until no speaker wants more. hidden: [batch, hidden], each one's state before its first
-    token."""
+    """Decode until every rule is complete. hidden: [batch, hidden], the state before each first token."""
     rows = [row for row, speaker in enumerate(speakers) if speaker.wants]
     hidden = hidden[rows]
     while rows:
-        picked = pick([slots[row] for row in rows], words.logits(hidden)).tolist()
+        picked = pick([slots[row] for row in rows], vocabulary.logits(hidden)).tolist()
         rows = [row for row, token in zip(rows, picked, strict=True) if speakers[row].hear(token)]
         if not rows:
             return
-        embeds = words.embed([speakers[row].said for row in rows])
+        embeds = vocabulary.embed([speakers[row].said for row in rows])
         hidden = stack.forward([slots[row] for row in rows], embeds[:, None].to(stack.dtype), [1] * len(rows))
         for row, state in zip(rows, hidden, strict=True):
             speakers[row].fed(state)

@@ -1,4 +1,4 @@
-"""A stand-in for the decoder on its pool: a leaky sum of what each slot was fed. For tests of models."""
+"""A decoder for tests of adapters: its state is a leaky sum of the inputs of each slot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KEEP = 0.8
 
 
 class FakeDecoder:
-    """Implements `models.base.Stack`. `calls` lists (slots, counts) of every forward."""
+    """Implements `engine.interface.CachedDecoder`. `calls` lists (slots, counts) of every forward."""
 
     def __init__(self, hidden_size: int, dtype: torch.dtype = torch.float32) -> None:
         self.hidden_size = hidden_size
@@ -22,7 +22,7 @@ class FakeDecoder:
         self._lengths: dict[int, int] = {}
 
     def forward(self, slots: Sequence[int], embeds: Tensor, counts: Sequence[int]) -> Tensor:
-        """See `models.base.Stack.forward`. Never reads past counts[b] in row b."""
+        """See `CachedDecoder.forward`. Never reads past counts[b] in row b."""
         self.calls.append((list(slots), list(counts)))
         return torch.stack(
             [self._feed(slot, rows[:count]) for slot, rows, count in zip(slots, embeds, counts, strict=True)]

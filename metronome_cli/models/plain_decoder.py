@@ -1,8 +1,7 @@
-"""Any decoder as a session: a frame's sound as tokens in, tokens out, no audio of its own.
+"""Runs any decoder as a session: the audio of a frame as tokens in, tokens out, no audio out.
 
-For planning with a model that no adapter knows: the work, the memory and the limits are the decoder's,
-and the beat is the profile's. Its words mean nothing, since it was not trained to hear: see
-`sound_tokens`.
+For planning with a model that has no adapter. Work, memory and limits are those of the decoder, and the period is
+the profile's. Its output has no meaning, since it was not trained on audio: see `audio_to_tokens`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from metronome_cli.models.weights.model_files import (
 )
 
 _OPTIONS: Mapping[str, float | str] = {"temperature": 0.0, "family": "llama"}
-_POOL = "2GiB"  # where the caller says nothing
+_POOL = "2GiB"  # default size of the pool
 _FORMS = {
     "llama": BlockVariant(),
     "qwen2": BlockVariant(qkv_bias=True),
@@ -50,12 +49,12 @@ _FORMS = {
 
 
 class PlainDecoder:
-    """Implements `models.base.InteractionModel`. State a slot: the token that was not fed yet."""
+    """Implements `engine.interface.InteractionModel`. State per slot: the token that was not fed yet."""
 
     stages: tuple[str, ...] = ("encode", "prefill", "decode")
 
-    def __init__(self, words: Vocabulary, into: int, sampler: Sampler, source: str) -> None:
-        self._words = words
+    def __init__(self, vocabulary: Vocabulary, into: int, sampler: Sampler, source: str) -> None:
+        self._vocabulary = vocabulary
         self._into = into
         self._sampler = sampler
         self._source = source
@@ -69,8 +68,8 @@ class PlainDecoder:
         """A model without its decoder's layers. Raises UsageError for a profile or model that does not
         fit."""
         path = None if isinstance(weights, str) else weights
-        _, words, source = _read(profile, path, torch.device(device), seed)
-        return cls(words, _into(profile), _sampler(profile, seed), source)
+        _, vocabulary, source = _read(profile, path, torch.device(device), seed)
+        return cls(vocabulary, _into(profile), _sampler(profile, seed), source)
 
     def positions(self, slot: int, tokens_out: int) -> int:
         """See `InteractionModel.positions`. The last token of a frame waits for the next one."""
@@ -100,14 +99,20 @@ class PlainDecoder:
     ) -> Sequence[Spoken]:
         """One frame of each slot; audio[i]: [samples of a frame]."""
         with timer("encode"):
-            heard = [audio_to_tokens(samples, self._into, len(self._words.embedding)) for samples in audio]
+            heard = [
+                audio_to_tokens(samples, self._into, len(self._vocabulary.embedding)) for samples in audio
+            ]
         with timer("prefill"):
-            unfed = self._unfed.take(slots, self._words)
-            rows = [torch.cat((row, self._words.embed(ids))) for row, ids in zip(unfed, heard, strict=True)]
+            unfed = self._unfed.take(slots, self._vocabulary)
+            rows = [
+                torch.cat((row, self._vocabulary.embed(ids))) for row, ids in zip(unfed, heard, strict=True)
+            ]
             hidden = prefill(stack, slots, rows)
         speakers = [FixedLengthReply(wanted) for wanted in tokens_out]
         with timer("decode"):
-            decode_replies(stack, slots, hidden, speakers, words=self._words, pick=self._sampler.pick)
+            decode_replies(
+                stack, slots, hidden, speakers, vocabulary=self._vocabulary, pick=self._sampler.pick
+            )
         self._unfed.keep(slots, speakers)
         return [Spoken(speaker.tokens) for speaker in speakers]
 
@@ -116,7 +121,7 @@ class PlainDecoder:
         return {
             "adapter": "decoder",
             "weights": self._source,
-            "parameters": self._words.embedding.numel(),
+            "parameters": self._vocabulary.embedding.numel(),
             "state_bytes": 8,
             "audio": "loudness and zero crossings of each slice, hashed to a token",
         }
@@ -152,10 +157,14 @@ def profile_for(model: str) -> Profile:
 
 def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> LoadedModel:
     """The adapter for the engine: weights once, and fresh sessions on them. See `models.registry`."""
-    decoder, words, source = _read(profile, weights, torch.device(device), seed)
+    decoder, vocabulary, source = _read(profile, weights, torch.device(device), seed)
     into = _into(profile)
     return LoadedModel(
-        decoder, lambda: PlainDecoder(words, into, _sampler(profile, seed), source), into + 1, source, words
+        decoder,
+        lambda: PlainDecoder(vocabulary, into, _sampler(profile, seed), source),
+        into + 1,
+        source,
+        vocabulary,
     )
 
 
@@ -165,8 +174,8 @@ def _read(
     if weights is None:
         form = _FORMS[AdapterOptions(profile, _OPTIONS).choice("family", *_FORMS)]
         dtype = working_dtype(profile.shape, device)
-        decoder, words = load_decoder(weight_source(None, [], device, dtype, seed), profile.shape, form)
-        return decoder, words, "random"
+        decoder, vocabulary = load_decoder(weight_source(None, [], device, dtype, seed), profile.shape, form)
+        return decoder, vocabulary, "random"
     found = find_model(str(weights))
     _check_shape(profile, found)
     return *read_decoder(found, device), str(weights)

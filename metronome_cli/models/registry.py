@@ -1,7 +1,7 @@
-"""Which module runs which adapter, and what it gives the engine.
+"""Names the module of each adapter, and loads it.
 
-A module named here has `load(profile, *, weights, device, seed) -> Loaded`. Weights are read or drawn once; every
-point of a run gets fresh per-session state on the same weights.
+A module named here has `load(profile, *, weights, device, seed) -> LoadedModel`. Weights are read or drawn once;
+every trial of a run gets new session state on the same weights.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ ADAPTERS = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in memory. `chunk`: cache positions that one forward brings at most, for a ring's room.
+    """A model in memory. `chunk`: most cache positions that one forward pass appends, which sizes a ring buffer.
 
-    `weights` is "random" or says where they came from. `words`: the table and head of the text that it speaks,
-    for an adapter whose text can be scored.
+    `weights` is "random" or the path they were read from. `vocabulary`: embedding table and head of the text
+    output, for an adapter whose text can be scored.
     """
 
     decoder: DecoderWeights | nn.Module
     fresh: Callable[[], InteractionModel]
     chunk: int
     weights: str = "random"
-    words: Vocabulary | None = None
+    vocabulary: Vocabulary | None = None
 
 
 def load_adapter(profile: Profile, *, weights: Path | None, device: str, seed: int) -> LoadedModel:
-    """The profile's model, with random weights where `weights` is None. Raises UsageError without an adapter."""
+    """Load the profile's model, with random weights if `weights` is None. Raises UsageError without an adapter."""
     if profile.adapter is None:
         raise UsageError(
             f"profile {profile.name} is for planning only: no adapter runs it",

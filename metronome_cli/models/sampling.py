@@ -1,7 +1,7 @@
-"""Which token follows, by the logits: the likeliest, or a draw.
+"""Selects the next token by its logits: the most likely one, or a random draw.
 
 A draw is the Gumbel-max form, argmax(logits / T - log e) with e exponential. Each session has a generator
-of its own, so what it says does not depend on who shares its batch.
+of its own, so its output does not depend on the other sessions of its batch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Sampler:
         self._generators: dict[int, torch.Generator] = {}
 
     def fresh(self) -> Sampler:
-        """The same way of picking with nobody seated."""
+        """Return a sampler with the same settings and no open slot."""
         return Sampler(self._temperature, self._seed)
 
     def open(self, slot: int) -> None:
-        """Another session in this slot, with numbers of its own."""
+        """Start a session in this slot, with a random generator of its own."""
         self._generators[slot] = torch.Generator().manual_seed(self._seed * 1_000_003 + self._opened)
         self._opened += 1
 

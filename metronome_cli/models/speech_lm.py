@@ -5,7 +5,7 @@ decoder takes them in (prefill), then decodes token by token, each fed back. The
 fed at the start of the next frame's prefill, so a frame of `out` tokens adds into + out positions to the
 cache, and a session's first one less.
 
-Random weights: the tokens mean nothing, but they depend on every sample heard, and the work and the memory
+With random weights the tokens have no meaning, but they depend on every input sample, and the work and the memory
 are those of a trained model of this shape.
 """
 
@@ -46,7 +46,7 @@ _OPTIONS: Mapping[str, float] = {"encoder_width": 256, "encoder_blocks": 2, "tem
 
 
 class SpeechLm:
-    """Implements `models.base.InteractionModel`. State a slot: the encoder's row, and the token not fed
+    """Implements `engine.interface.InteractionModel`. State per slot: the encoder's row, and the token not fed
     back yet."""
 
     stages: tuple[str, ...] = ("encode", "prefill", "decode")
@@ -59,7 +59,7 @@ class SpeechLm:
         self._into = into
         self._weights = weights
         self._sampler = sampler
-        self.words = Vocabulary(
+        self.vocabulary = Vocabulary(
             weights.tensor("tokens.embedding", vocab, hidden, fan_in=1),
             Projection(weights.tensor("tokens.head", vocab, hidden)),
         )
@@ -82,7 +82,7 @@ class SpeechLm:
         return cls(encoder, into, profile.shape.vocab, weights, Sampler(options.real("temperature"), seed))
 
     def fresh(self) -> SpeechLm:
-        """The same weights with nobody seated."""
+        """Return a model on the same weights with no open slot."""
         other = copy.copy(self)
         other._heard = SlotRows(self._encoder.state_width, self._weights.device)
         other._sampler = self._sampler.fresh()
@@ -94,7 +94,7 @@ class SpeechLm:
         return self._unfed.positions(slot, self._into, tokens_out)
 
     def open(self, slot: int) -> None:
-        """Fresh state: nothing heard, nothing said. Raises ValueError for a slot that is open."""
+        """Open a slot with initial state. Raises ValueError if it is open."""
         self._heard.open(slot)
         self._sampler.open(slot)
 
@@ -117,19 +117,20 @@ class SpeechLm:
         with timer("encode"):
             heard = self.encode(slots, audio)
         with timer("prefill"):
-            unfed = self._unfed.take(slots, self.words)
+            unfed = self._unfed.take(slots, self.vocabulary)
             rows = [torch.cat(parts) for parts in zip(unfed, heard, strict=True)]
             hidden = prefill(stack, slots, rows)
         speakers = [FixedLengthReply(wanted) for wanted in tokens_out]
         with timer("decode"):
-            decode_replies(stack, slots, hidden, speakers, words=self.words, pick=self._sampler.pick)
+            decode_replies(
+                stack, slots, hidden, speakers, vocabulary=self.vocabulary, pick=self._sampler.pick
+            )
         self._unfed.keep(slots, speakers)
         return [Spoken(speaker.tokens) for speaker in speakers]
 
     @torch.inference_mode()
     def encode(self, slots: Sequence[int], audio: Sequence[Audio]) -> Tensor:
-        """What the next frame of these slots sounds like to the decoder: [batch, into, hidden]. Moves their
-        state."""
+        """Encode the next frame of these slots: [batch, into, hidden]. Advances their state."""
         samples = torch.from_numpy(np.stack(audio)).to(self._weights.device)
         embeds, state = self._encoder.step(self._heard.take(slots), samples)
         self._heard.put(slots, state)

@@ -148,7 +148,7 @@ def test_a_turns_end_drops_its_cache_where_the_stage_does_so(each_turn: bool) ->
     first = ours.speak([0], [heard(read, [4], seed=2)])[0]
     used = ours.pool().used_blocks
     assert used == -(-(3 + CODES - 1) // 8)
-    ours.hush(0)
+    ours.end_turn(0)
     assert ours.pool().used_blocks == (0 if each_turn else used)
     second = ours.speak([0], [heard(read, [4], seed=2)])[0]
     assert torch.equal(first, second) == each_turn

@@ -94,7 +94,7 @@ def test_every_token_is_fed_back_once_and_in_order() -> None:
     lm, stack = model(), Listening(32)
     lm.open(0)
     said = talk(lm, stack, 0, speech(120, 3))
-    table = lm.words.embedding
+    table = lm.vocabulary.embedding
     fed = [int((table - row).abs().sum(dim=1).argmin()) for row in stack.fed if is_token(table, row)]
     assert fed == [token for tokens in said for token in tokens][:-1]
 

@@ -89,5 +89,5 @@ def test_questions_in_the_window_are_answered(subject: ProbedModel) -> None:
 def test_free_decoding_is_text_not_noise(subject: ProbedModel) -> None:
     prompt = subject.tokens.turn("Tell me a story.", first=True)
     said = free_run(subject, UNBOUNDED, prompt, 24, sessions=1)
-    assert np.mean(said[0].entropy) < 0.5 * np.log(len(subject.words.embedding))
+    assert np.mean(said[0].entropy) < 0.5 * np.log(len(subject.vocabulary.embedding))
     assert len(subject.tokens.decode(said[0].tokens).split()) > 8

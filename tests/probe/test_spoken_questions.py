@@ -38,21 +38,21 @@ def subject(blocks: int = 256, lift: float = 6.0) -> ProbedSpeechModel:
     """A tiny speech model whose head favours the tokenizer's own words by `lift`, as if it had learned them."""
     profile = omni.profile("qwen2.5", pool={"blocks": blocks})
     loaded = load_adapter(profile, weights=None, device="cpu", seed=2)
-    assert loaded.words is not None
+    assert loaded.vocabulary is not None
     bias = torch.zeros(omni.VOCAB)
     bias[:64] = lift
     bias[END] = lift + 1
     head = torch.randn(omni.VOCAB, omni.HIDDEN, generator=torch.Generator().manual_seed(0)) * 0.1
-    words = Vocabulary(loaded.words.embedding, Projection(head, bias))
+    vocabulary = Vocabulary(loaded.vocabulary.embedding, Projection(head, bias))
     return ProbedSpeechModel(
         name="fake",
         source="a fake that counts as trained",
         decoder=loaded.decoder,
-        words=words,
+        vocabulary=vocabulary,
         tokens=ToyTokens(),
         context=4096,
         kv_bytes_per_token=profile.shape.kv_bytes_per_token,
-        loaded=replace(loaded, weights="fake", words=words),
+        loaded=replace(loaded, weights="fake", vocabulary=vocabulary),
         profile=profile,
     )
 
@@ -134,7 +134,7 @@ def test_random_weights_and_models_without_text_are_refused() -> None:
     with pytest.raises(UsageError, match="random weights"):
         speech_subject(profile, loaded, Path("nowhere"))
     with pytest.raises(UsageError, match="no text head"):
-        speech_subject(profile, replace(loaded, weights="fake", words=None), Path("nowhere"))
+        speech_subject(profile, replace(loaded, weights="fake", vocabulary=None), Path("nowhere"))
 
 
 def test_recordings_meet_their_questions_by_name() -> None:

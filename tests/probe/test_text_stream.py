@@ -25,8 +25,8 @@ def one_by_one(subject: ProbedModel, variant: CacheVariant, ids: list[int]) -> n
     found = []
     for token, following in itertools.pairwise(ids):
         stack.reserve(0, 1)
-        hidden = stack.forward([0], subject.words.embed([token])[:, None], [1])
-        found.append(losses_of(subject.words.logits(hidden), [following]))
+        hidden = stack.forward([0], subject.vocabulary.embed([token])[:, None], [1])
+        found.append(losses_of(subject.vocabulary.logits(hidden), [following]))
     return np.concatenate(found)
 
 
@@ -68,7 +68,7 @@ def test_chunks_stay_well_below_the_window() -> None:
 
 def test_weights_no_better_than_a_guess_are_refused() -> None:
     with pytest.raises(UsageError, match="no better than a guess"):
-        refuse_untrained(math.log(len(SUBJECT.words.embedding)), SUBJECT)
+        refuse_untrained(math.log(len(SUBJECT.vocabulary.embedding)), SUBJECT)
     with pytest.raises(UsageError):
         refuse_untrained(math.nan, SUBJECT)
     refuse_untrained(1.0, SUBJECT)

@@ -48,8 +48,10 @@ def toy_subject(seed: int = 3, sharpness: float = 3.0) -> ProbedModel:
     assert decoder.embedding is not None
     generator = torch.Generator().manual_seed(seed + 1)
     head = torch.randn(SHAPE.vocab, SHAPE.hidden, generator=generator) * sharpness / SHAPE.hidden**0.5
-    words = Vocabulary(decoder.embedding, Projection(head))
-    return ProbedModel("toy", "toy weights", decoder, words, ToyTokens(), SHAPE.context, 2 * 2 * 2 * 8 * 4)
+    vocabulary = Vocabulary(decoder.embedding, Projection(head))
+    return ProbedModel(
+        "toy", "toy weights", decoder, vocabulary, ToyTokens(), SHAPE.context, 2 * 2 * 2 * 8 * 4
+    )
 
 
 def stream_of(subject: ProbedModel, length: int, seed: int = 5) -> list[int]:

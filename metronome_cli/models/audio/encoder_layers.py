@@ -1,7 +1,7 @@
-"""The encoder layer that Whisper, Qwen-Omni's audio towers and MiniCPM-o share, with attention left open.
+"""Encoder layer of Whisper, of Qwen-Omni's audio towers and of MiniCPM-o, with attention as an argument.
 
-Names equal those of the published checkpoints. Where the keys come from is the caller's: a tower attends
-inside its block, a streaming encoder to its cache as well.
+Parameter names equal those of the published checkpoints. The `attend` function decides where keys come from: a
+tower attends inside its block, a streaming encoder also to its cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Log-mel features of speech, causal: the same numbers frame by frame as over the whole recording.
+"""Causal log-mel features: computed frame by frame, they equal those of the whole recording.
 
-Feature m describes the 25 ms that end with sample (m + 1) x hop, hop being 10 ms: no sample of the future
-is needed, and of the past only 15 ms, which the caller keeps between frames (`history`). The spectrum is
+Feature m describes the 25 ms that end with sample (m + 1) x hop, hop being 10 ms: no future sample is
+needed, and 15 ms of the past are kept between frames (`history`). The spectrum is
 taken over twice the window, zero-padded, so that even the narrowest filter has a bin of its own. The floor
 is fixed, not relative to the loudest feature of the recording, which a stream does not know.
 

@@ -53,7 +53,7 @@ def _norm(weights: WeightSource, name: str, dim: int) -> tuple[Tensor, Tensor]:
 
 
 class CodecTransformer:
-    """All layers. The rings that they write to are the caller's (`new_rings`)."""
+    """All layers. The ring buffers they write to are an argument (`new_rings`)."""
 
     def __init__(self, weights: WeightSource, name: str, shape: MimiShape) -> None:
         self.shape = shape

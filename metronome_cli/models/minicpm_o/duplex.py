@@ -6,8 +6,8 @@ fed like a word and marks the turn over. While a turn is open `<|listen|>` becom
 token that ends a unit is not fed at once: it goes with `</unit>` before the next unit, as in the authors'
 code, so an answer need not wait for it.
 
-Random weights decide nothing that means anything, so a load's turn plan decides: a frame that asks for
-more tokens than a listening one is spoken, with that many slots. With a checkpoint the model decides.
+With random weights the load's turn schedule decides: a frame that asks for more tokens than a listening one is
+spoken, with that many tokens. With a checkpoint the model decides.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ _SPELLING: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class ScheduledUnit:
-    """A unit by a load's plan: `<|listen|>` alone, or `<|speak|>`, words, `<|chunk_eos|>` in `slots`
-    tokens."""
+    """A unit scheduled by the load: `<|listen|>` alone, or `slots` tokens from `<|speak|>` to `<|chunk_eos|>`."""
 
     ids: UnitIds
     slots: int
@@ -185,8 +184,8 @@ class DuplexSampler:
         logits = logits.float()
         check_sampled(logits, logits.argmax(-1))
         first = self._draw(slots, logits.softmax(-1))
-        words = self._draw(slots, self._chances(slots, logits.clone()))
-        tokens = torch.where(first == self._ids.chunk_eos, first, words)
+        sampled = self._draw(slots, self._chances(slots, logits.clone()))
+        tokens = torch.where(first == self._ids.chunk_eos, first, sampled)
         for slot, token in zip(slots, tokens.tolist(), strict=True):
             self._history[slot].append(token)
         return tokens

@@ -62,7 +62,7 @@ class UnitState:
 
 
 class MiniCpmO:
-    """Implements `models.base.InteractionModel`."""
+    """Implements `engine.interface.InteractionModel`."""
 
     def __init__(
         self, weights: MiniCpmWeights, per_unit: float, seed: int, talker: TalkerStage | None
@@ -141,7 +141,7 @@ class MiniCpmO:
         units = [self._unit(s, n, spoken) for s, n, spoken in zip(sessions, tokens_out, speaks, strict=True)]
         pick: SampleTokens = self._sampler.pick
         with timer("decode"):
-            decode_replies(stack, slots, before, units, words=self._weights.words, pick=pick)
+            decode_replies(stack, slots, before, units, vocabulary=self._weights.vocabulary, pick=pick)
         for session, unit in zip(sessions, units, strict=True):
             self._end_unit(session, unit)
         silent: set[int] = set()
@@ -207,7 +207,7 @@ class MiniCpmO:
 
     def _rows(self, sessions: Sequence[UnitState], embeds: Tensor) -> list[Tensor]:
         """Each session's unfed tokens, then its unit: [n, hidden] each."""
-        ids, words = self._weights.ids, self._weights.words
+        ids, vocabulary = self._weights.ids, self._weights.vocabulary
         rows = []
         for session, heard in zip(sessions, embeds, strict=True):
             opening, closing = [*session.unfed], []
@@ -217,7 +217,7 @@ class MiniCpmO:
                 opening.append(ids.audio_start)
                 closing.append(ids.audio_end)
             session.unfed = []
-            rows.append(torch.cat([words.embed(opening), heard, words.embed(closing)]))
+            rows.append(torch.cat([vocabulary.embed(opening), heard, vocabulary.embed(closing)]))
         return rows
 
     def _unit(self, session: UnitState, wanted: int, speaks: bool) -> DuplexUnit | FixedLengthReply:
@@ -242,7 +242,7 @@ class MiniCpmO:
         before: Tensor,
         units: Sequence[DuplexUnit | FixedLengthReply],
     ) -> set[int]:
-        """Speaking slots say their words; those that found no room in the talker's pool stay silent."""
+        """Synthesize the replies of speaking slots. A slot without a free block in the talker's pool has no audio."""
         speaking: dict[int, TalkerInput] = {}
         for slot, state, unit in zip(slots, before, units, strict=True):
             if isinstance(unit, FixedLengthReply):
@@ -251,11 +251,11 @@ class MiniCpmO:
             elif unit.speaks:  # the first token only says that it speaks, the last that the unit ends
                 speaking[slot] = TalkerInput(state, unit.tokens[1:-1], unit.states[1:])
             if slot not in speaking:
-                talker.hush(slot)
+                talker.end_turn(slot)
         spoken = talker.speak(list(speaking), list(speaking.values()))
         for slot, unit in zip(slots, units, strict=True):
             if slot in speaking and isinstance(unit, ModelDecidedUnit) and unit.turn_over:
-                talker.hush(slot)
+                talker.end_turn(slot)
         return set(speaking) - set(spoken)
 
 

@@ -47,8 +47,9 @@ TALKER_CONTEXT = 4096
 class MiniCpmShape:
     """`into`: positions that a unit is before it is answered; `marks`: audio markers and a unit's own.
 
-    `listening`: tokens out at which a session counts as not speaking. `decide`: who decides to speak.
-    `word_temperature`: that of the authors' sampling, for words that the model decides on.
+    `listening`: tokens out at which a session counts as not speaking. `decide`: the load or the model
+    decides to speak.
+    `word_temperature`: temperature of the authors' sampling of text tokens.
     """
 
     version: Version

@@ -1,14 +1,14 @@
-"""The voices of MiniCPM-o: words and their states in, codec codes out, a second at a time.
+"""Talkers of MiniCPM-o: text tokens and their states in, codec codes out, one second at a time.
 
-4.5: each unit feeds, for every word, its embedding plus the projected state after it (scaled to length
-1), then a beginning-of-audio; a unit without words is that alone. Then 25 codes. Cache and positions go
-on through a turn.
+4.5: each unit feeds, for every text token, its embedding plus the projected state after it (scaled to length 1),
+then a beginning-of-audio; a unit without text feeds the marker alone. Then it samples 25 codes. Cache and positions
+continue through a turn.
 
 2.6: a turn begins with 303 positions: a start, the voice (the projected state before the first word,
 scaled to length 1), 300 slots for text, a beginning-of-audio. Then 47 codes a second, in four groups.
 Only text that is there when the turn begins is put in the slots: the authors' code rewrites cached slots
-as text arrives, which changes what is said but neither the work nor the memory. Its words come from a
-tokenizer of its own; here the language model's numbers are folded into that table.
+as text arrives, which changes what is said but neither the work nor the memory. The talker has a
+tokenizer of its own; here the language model's token numbers are folded into its table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _START, _EMPTY = 0, 0  # rows of the text table for the start and for slots with
 
 @dataclass(frozen=True, slots=True)
 class TalkerHeadWeights:
-    """text: [words, hidden]; codes: [groups, codes, hidden], the last code of a group is the end; heads:
+    """text: [vocabulary, hidden]; codes: [groups, codes, hidden], the last code of a group is the end; heads:
     one a group; project: the language model's width to the talker's."""
 
     text: Tensor
@@ -43,7 +43,7 @@ class TalkerHeadWeights:
         """[n, language width] -> [n, hidden], each of length 1."""
         return F.normalize(self.second(F.relu(self.first(states))), dim=-1)
 
-    def words(self, tokens: Sequence[int]) -> Tensor:
+    def embed_text(self, tokens: Sequence[int]) -> Tensor:
         """[n, hidden]; numbers beyond the table are folded into it."""
         ids = torch.tensor(tokens, dtype=torch.long, device=self.text.device)
         return self.text[ids % len(self.text)]
@@ -55,7 +55,7 @@ class _CodeTalkerHead:
     def __init__(self, weights: TalkerHeadWeights, sampler: Sampler, audio_bos: int) -> None:
         self._weights = weights
         self._sampler = sampler
-        self._audio_bos = weights.words([audio_bos])
+        self._audio_bos = weights.embed_text([audio_bos])
 
     def open(self, slot: int) -> None:
         self._sampler.open(slot)
@@ -82,11 +82,11 @@ class TalkerHead45(_CodeTalkerHead):
     """Version 4.5."""
 
     def lead(self, speech: TalkerTurn, heard: TalkerInput) -> Tensor:
-        """What was left, the unit's words, beginning-of-audio."""
+        """The code left from the last unit, the text of this unit, and beginning-of-audio."""
         rows = self._left(speech)
         if len(heard.tokens):
             states = torch.stack(list(heard.states))
-            rows.append(self._weights.words(heard.tokens) + self._weights.project(states))
+            rows.append(self._weights.embed_text(heard.tokens) + self._weights.project(states))
         return torch.cat([*rows, self._audio_bos])
 
 
@@ -97,7 +97,7 @@ class TalkerHead26(_CodeTalkerHead):
         """A turn's 303 positions, or what was left."""
         if speech.codes is not None:
             return self._left(speech)[0]
-        words = self._weights.words(heard.tokens[:RESERVED_TEXT])
-        empty = self._weights.words([_EMPTY]).expand(RESERVED_TEXT - len(words), -1)
+        text = self._weights.embed_text(heard.tokens[:RESERVED_TEXT])
+        empty = self._weights.embed_text([_EMPTY]).expand(RESERVED_TEXT - len(text), -1)
         voice = self._weights.project(heard.before[None])
-        return torch.cat([self._weights.words([_START]), voice, words, empty, self._audio_bos])
+        return torch.cat([self._weights.embed_text([_START]), voice, text, empty, self._audio_bos])

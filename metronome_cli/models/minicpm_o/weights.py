@@ -65,7 +65,7 @@ class MiniCpmWeights:
     encoder: UnitEncoder
     projection: AudioProjection
     decoder: DecoderWeights
-    words: Vocabulary
+    vocabulary: Vocabulary
     ids: UnitIds
     talker: DecoderWeights | None
     voice: TalkerHeadWeights | None
@@ -75,7 +75,7 @@ class MiniCpmWeights:
     def parameters(self) -> int:
         """Parameters outside the language model's layers."""
         talker = self.talker.parameters if self.talker else 0
-        return parameter_count(self.encoder, self.projection) + self.words.embedding.numel() + talker
+        return parameter_count(self.encoder, self.projection) + self.vocabulary.embedding.numel() + talker
 
 
 def load_weights(profile: Profile, weights: Path | None, device: torch.device, seed: int) -> MiniCpmWeights:
@@ -86,7 +86,7 @@ def load_weights(profile: Profile, weights: Path | None, device: torch.device, s
         _check_version(checkpoint, shape)
     read = _MiniCpmReader(checkpoint, device, working_dtype(profile.shape, device), seed)
     encoder, projection = read.audio(shape)
-    decoder, words = read.language(profile.shape, shape)
+    decoder, vocabulary = read.language(profile.shape, shape)
     talker, voice = (None, None) if shape.talker is None else read.talker(shape, shape.talker, profile.shape)
     if checkpoint is not None:
         refuse_unexpected(checkpoint, _PASSED_OVER + (("tts.*",) if talker is None else ()))
@@ -97,8 +97,8 @@ def load_weights(profile: Profile, weights: Path | None, device: torch.device, s
         encoder=encoder,
         projection=projection,
         decoder=decoder,
-        words=words,
-        ids=ids.within(len(words.embedding)),
+        vocabulary=vocabulary,
+        ids=ids.within(len(vocabulary.embedding)),
         talker=talker,
         voice=voice,
         source="random" if weights is None else str(weights),

@@ -29,7 +29,7 @@ from metronome_cli.models.registry import LoadedModel
 
 @dataclass(frozen=True, slots=True)
 class MoshiOutput:
-    """One slot's frame: implements `models.base.ModelOutput`. tokens: text first, then the codes said."""
+    """One slot's frame: implements `engine.interface.FrameReply`. tokens: text first, then the codes said."""
 
     tokens: Sequence[int]
     audio: Audio | None = None
@@ -46,7 +46,7 @@ class MoshiStep:
 
 
 class MoshiModel:
-    """Implements `models.base.InteractionModel`.
+    """Implements `engine.interface.InteractionModel`.
 
     State a slot, all outside the pool: Mimi's encoder and decoder, the delayed tokens, a generator.
     """
@@ -94,7 +94,7 @@ class MoshiModel:
         self._sampler.open(slot)
 
     def close(self, slot: int) -> None:
-        """Forget this slot. Its codec rows stay for the next one in this seat."""
+        """Close the slot. Its codec rows are kept for the next session in this slot."""
         self._sampler.close(slot)
 
     @torch.inference_mode()

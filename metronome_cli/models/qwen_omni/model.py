@@ -6,7 +6,7 @@ session that speaks (the load plan asks for more tokens than when listening) als
 
 Positions. Audio and text advance all three rows of the thinker's rotary positions by one a token, markers
 included, so with no image or video the rows are equal: plain positions, that of the cache. A streamed
-chunk goes on where the last one ended.
+chunk continues where the last one ended.
 
 What streaming changes: nothing in Qwen2.5's tower when a frame is a whole number of 2 s blocks. Qwen3's tower
 attends over 8 s in both directions; shorter frames are attended alone, which is another computation.
@@ -87,7 +87,7 @@ class OmniFrame:
 
 
 class QwenOmni:
-    """Implements `models.base.InteractionModel`. State a slot: the mel's carry, and the token not fed yet."""
+    """Implements `engine.interface.InteractionModel`. State per slot: the mel's carry, and the token not fed yet."""
 
     def __init__(
         self, weights: QwenOmniWeights, plan: OmniFrame, sampler: Sampler, talker: TalkerStage | None
@@ -100,8 +100,8 @@ class QwenOmni:
         self._mel = WhisperStreamingMel(weights.shape.tower.mels, weights.decoder.device)
         self._heard: dict[int, WhisperMelStream] = {}
         self._unfed = PendingTokens()
-        markers = _within(_MARKERS[weights.shape.family], weights.words)
-        self._markers = weights.words.embed(markers)
+        markers = _within(_MARKERS[weights.shape.family], weights.vocabulary)
+        self._markers = weights.vocabulary.embed(markers)
 
     @classmethod
     def from_profile(
@@ -150,7 +150,9 @@ class QwenOmni:
             before = prefill(stack, slots, self._rows(slots, embeds))
         speakers = [FixedLengthReply(wanted, feed_last=self._talker is not None) for wanted in tokens_out]
         with timer("decode"):
-            decode_replies(stack, slots, before, speakers, words=self._weights.words, pick=self._sampler.pick)
+            decode_replies(
+                stack, slots, before, speakers, vocabulary=self._weights.vocabulary, pick=self._sampler.pick
+            )
         silent: set[int] = set()
         if self._talker is not None:
             with timer("talker"):
@@ -188,7 +190,7 @@ class QwenOmni:
     def _rows(self, slots: Sequence[int], embeds: Tensor) -> list[Tensor]:
         """Each slot's unfed token, then its chunk between the markers: [n, hidden] each."""
         rows = []
-        for unfed, chunk in zip(self._unfed.take(slots, self._weights.words), embeds, strict=True):
+        for unfed, chunk in zip(self._unfed.take(slots, self._weights.vocabulary), embeds, strict=True):
             marked = (self._markers[:1], chunk, self._markers[1:]) if self._plan.markers else (chunk,)
             rows.append(torch.cat((unfed, *marked)))
         return rows
@@ -202,13 +204,13 @@ class QwenOmni:
             if len(said.tokens) > self._plan.listening:
                 speaking[slot] = TalkerInput(state, said.tokens, said.states)
             else:
-                talker.hush(slot)
+                talker.end_turn(slot)
         return set(speaking) - set(talker.speak(list(speaking), list(speaking.values())))
 
 
-def _within(ids: Sequence[int], words: Vocabulary) -> list[int]:
+def _within(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:
     """Published token numbers, folded into a smaller vocabulary where a scaled-down model has one."""
-    return [token % len(words.embedding) for token in ids]
+    return [token % len(vocabulary.embedding) for token in ids]
 
 
 def _exactness(shape: QwenOmniShape, frames: int) -> str:
@@ -234,29 +236,31 @@ def _talker(profile: Profile, weights: QwenOmniWeights, parts: TalkerWeights, se
 
 
 def _voice(weights: QwenOmniWeights, parts: TalkerWeights, sampler: Sampler) -> TalkerHead:
-    words, codes = len(weights.words.embedding), len(parts.codec.embedding)
+    vocabulary_size, codes = len(weights.vocabulary.embedding), len(parts.codec.embedding)
     if isinstance(parts.text, TextProjection):
         assert parts.predictor is not None
         assert parts.tables is not None
         whole = TextIds3()
         ids = TextIds3(
-            role=tuple(token % words for token in whole.role),
-            bos=whole.bos % words,
-            pad=whole.pad % words,
+            role=tuple(token % vocabulary_size for token in whole.role),
+            bos=whole.bos % vocabulary_size,
+            pad=whole.pad % vocabulary_size,
             sounds=min(whole.sounds, parts.tables.shape[1], codes),
             header=tuple(code % codes for code in whole.header),
         )
         short = ShortDecoder(parts.predictor, positions=weights.shape.groups + 1)
         predictor = CodePredictor(short, parts.tables, parts.heads)
-        return TalkerHead3(weights.words, parts.codec, parts.text, predictor, sampler=sampler, ids=ids)
+        return TalkerHead3(weights.vocabulary, parts.codec, parts.text, predictor, sampler=sampler, ids=ids)
     full = TextIds25()
     sounds = codes - (8448 - full.codec_pad)  # the last 156 of a talker's codes are no sounds
-    ids25 = TextIds25(full.bos % words, full.pad % words, max(1, sounds), max(1, sounds) + 1)
-    return TalkerHead25(weights.words, parts.codec, parts.text, sampler, ids25)
+    ids25 = TextIds25(
+        full.bos % vocabulary_size, full.pad % vocabulary_size, max(1, sounds), max(1, sounds) + 1
+    )
+    return TalkerHead25(weights.vocabulary, parts.codec, parts.text, sampler, ids25)
 
 
 def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> LoadedModel:
     """The adapter for the engine: weights once, and fresh sessions on them. See `models.registry`."""
     read = load_weights(profile, weights, torch.device(device), seed)
     chunk = OmniFrame.of(profile, read.shape).into + 1
-    return LoadedModel(read.decoder, lambda: _fresh(profile, read, seed), chunk, read.source, read.words)
+    return LoadedModel(read.decoder, lambda: _fresh(profile, read, seed), chunk, read.source, read.vocabulary)

@@ -71,7 +71,7 @@ class QwenOmniWeights:
     shape: QwenOmniShape
     tower: AudioTower25 | AudioTower3
     decoder: DecoderWeights
-    words: Vocabulary
+    vocabulary: Vocabulary
     talker: TalkerWeights | None
     source: str
 
@@ -79,7 +79,7 @@ class QwenOmniWeights:
     def parameters(self) -> int:
         """Parameters outside the thinker's layers: tower, embedding table and talker."""
         talker = self.talker.decoder.parameters if self.talker else 0
-        return parameter_count(self.tower) + self.words.embedding.numel() + talker
+        return parameter_count(self.tower) + self.vocabulary.embedding.numel() + talker
 
 
 def load_weights(profile: Profile, weights: Path | None, device: torch.device, seed: int) -> QwenOmniWeights:
@@ -91,13 +91,13 @@ def load_weights(profile: Profile, weights: Path | None, device: torch.device, s
         qkv_bias=shape.family == "qwen2.5", head_norms=shape.family == "qwen3", experts=shape.experts
     )
     tower = read.tower(shape)
-    decoder, words = load_decoder(read.source(_thinker_layouts(form), 1), profile.shape, form)
+    decoder, vocabulary = load_decoder(read.source(_thinker_layouts(form), 1), profile.shape, form)
     talker = None if shape.talker is None else read.talker(shape, shape.talker, profile.shape.hidden)
     if checkpoint is not None:
         refuse_unexpected(checkpoint, _PASSED_OVER + (("talker.*",) if talker is None else ()))
         checkpoint.close()
     return QwenOmniWeights(
-        shape, tower, decoder, words, talker, "random" if weights is None else str(weights)
+        shape, tower, decoder, vocabulary, talker, "random" if weights is None else str(weights)
     )
 
 

@@ -1,8 +1,8 @@
-"""A talker: what a model says, turned into codec codes on a cache of its own, a frame's worth at a time.
+"""A talker: turns the text of a model into codec codes, on a cache of its own, one frame at a time.
 
-Each frame a speaking session first feeds its lead (what was said, a marker, the code left from the frame
-before), then picks codes one by one, each fed back. The last waits for the next frame. A session that is
-not speaking has no part in it; one that finds no block in the stage's pool is silent in that frame.
+In each frame a speaking session first feeds its inputs (text, a marker, the code left from the last frame), then
+samples codes one by one and feeds each back, except the last, which is fed in the next frame. A session that is not
+speaking is not in the batch. A session without a free block in the stage's pool has no audio in that frame.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metronome_cli.models.talker.turn_cache import TurnCache
 
 @dataclass(slots=True)
 class TalkerInput:
-    """What the language model said in one frame of one session, as the talker needs it.
+    """Text of one session in one frame, as the talker needs it.
 
     before: its state before the first token, [hidden]. tokens, states: those fed back, [hidden] each.
     """
@@ -54,10 +54,10 @@ class TalkerHead(Protocol):
         """Codes by the state [batch, hidden]: [batch, groups]."""
 
     def open(self, slot: int) -> None:
-        """A session takes this seat."""
+        """Open this slot."""
 
     def close(self, slot: int) -> None:
-        """It leaves."""
+        """Close this slot."""
 
 
 class TalkerStage:
@@ -82,8 +82,8 @@ class TalkerStage:
         self._speech.pop(slot, None)
         self._turns.leave(slot)
 
-    def hush(self, slot: int) -> None:
-        """This slot is not speaking: its turn, if it was in one, is over."""
+    def end_turn(self, slot: int) -> None:
+        """End the turn of this slot, if it is in one."""
         if self._speech.pop(slot, None) is not None:
             self._turns.end_turn(slot)
 

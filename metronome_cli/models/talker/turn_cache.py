@@ -1,9 +1,9 @@
-"""A second stage's cache: a decoder on a pool of its own, in which a session lives for one turn.
+"""Cache of a second stage: a decoder on a pool of its own.
 
-A slot is seated when it begins to speak. Where the stage `resets` each turn it leaves at the turn's end,
-and its blocks are free; else it stays and grows. Past the stage's limit it begins anew, and that is
-counted: servers have been seen to die there. When no block is free a session waits: it says nothing in
-that frame and keeps its cache.
+A slot is opened when its session begins to speak. If the stage `resets` each turn, it is closed at the end of the
+turn and its blocks are freed; else its cache stays and grows. Beyond the position limit of the stage the cache is
+restarted and the restart is counted, because servers fail at that limit. If no block is free, the session waits: it
+has no output in that frame and keeps its cache.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from metronome_cli.engine.build_decoder import build_decoder
 from metronome_cli.engine.decoder_weights import DecoderWeights
 from metronome_cli.engine.paged_decoder import PagedDecoder
 
-TURNS_HELD = 4  # mean turns that each seat has room for where the profile gives the stage no pool
+TURNS_HELD = 4  # mean turns per slot that fit if the profile gives the stage no pool
 _BLOCK_TOKENS = 16
 
 
 class TurnCache:
-    """Seats of a stage. `restarts` counts sessions that passed the limit."""
+    """Slots of a stage. `restarts` counts caches that reached the limit."""
 
     def __init__(self, stack: PagedDecoder, limit: int | None, *, each_turn: bool) -> None:
         self.stack = stack
         self.restarts = 0
         self._limit = limit
         self._each_turn = each_turn
-        self._waiting: dict[int, bool] = {}  # seated slots
+        self._waiting: dict[int, bool] = {}  # open slots
 
-    def seated(self, slot: int) -> bool:
+    def is_open(self, slot: int) -> bool:
         return slot in self._waiting
 
     def end_turn(self, slot: int) -> None:
@@ -43,15 +43,15 @@ class TurnCache:
             self.leave(slot)
 
     def leave(self, slot: int) -> None:
-        """Free everything of this slot. Nothing happens to one that is not seated."""
+        """Free the blocks of this slot. Does nothing if it is not open."""
         if self._waiting.pop(slot, None) is not None:
             self.stack.close(slot)
 
     def passes_limit(self, slot: int, positions: int) -> bool:
-        """Whether that many more positions would pass the limit."""
+        """True if `count` more positions would exceed the limit."""
         return (
             self._limit is not None
-            and self.seated(slot)
+            and self.is_open(slot)
             and self.stack.length(slot) + positions > self._limit
         )
 
@@ -61,14 +61,14 @@ class TurnCache:
         self.leave(slot)
 
     def make_room(self, slot: int, positions: int) -> bool:
-        """Seat the slot if need be, and reserve; False when no block is free: it waits."""
-        if not self.seated(slot):
+        """Open the slot if necessary and reserve positions. Returns False if no block is free."""
+        if not self.is_open(slot):
             self.stack.open(slot)
         self._waiting[slot] = not self.stack.reserve(slot, positions)
         return not self._waiting[slot]
 
     def forward(self, slots: Sequence[int], embeds: Tensor, counts: Sequence[int]) -> Tensor:
-        """See `models.base.Stack.forward`."""
+        """See `CachedDecoder.forward`."""
         return self.stack.forward(slots, embeds, counts)
 
     def pool(self) -> PoolState:

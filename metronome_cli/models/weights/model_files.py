@@ -153,13 +153,13 @@ def _own(
     form = _form(config)
     tied = bool(getattr(config, "tie_word_embeddings", False))
     layouts = [layout for body, head in _BODIES for layout in decoder_layouts(body, head, form, tied=tied)]
-    decoder, words = load_decoder(weight_source(checkpoint, layouts, device, dtype, 0), shape, form)
+    decoder, vocabulary = load_decoder(weight_source(checkpoint, layouts, device, dtype, 0), shape, form)
     refuse_unexpected(checkpoint, ("*.inv_freq", "lm_head.weight"))
     checkpoint.close()
     skeleton = _skeleton(config)
     decoder.rotary = rotary_of(skeleton)
     decoder.native_window = _window(config, found)
-    return decoder, words
+    return decoder, vocabulary
 
 
 def _gguf(found: ModelFiles, config: Any) -> Checkpoint:
@@ -233,5 +233,5 @@ def _by_transformers(found: ModelFiles, device: torch.device, dtype: torch.dtype
         raise UsageError(f"{found.path}: transformers cannot load it: {error}") from error
     model.to(device).eval()
     head = model.get_output_embeddings()
-    words = Vocabulary(model.get_input_embeddings().weight.detach(), Projection(head.weight, head.bias))
-    return model.get_decoder(), words
+    vocabulary = Vocabulary(model.get_input_embeddings().weight.detach(), Projection(head.weight, head.bias))
+    return model.get_decoder(), vocabulary

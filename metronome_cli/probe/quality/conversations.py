@@ -43,7 +43,7 @@ class AskedQuestion(Protocol):
     """Whoever is asked: a text model or a speech model."""
 
     @property
-    def words(self) -> Vocabulary: ...
+    def vocabulary(self) -> Vocabulary: ...
 
     @property
     def tokens(self) -> Tokenizer: ...
@@ -90,7 +90,7 @@ def ask_questions(
         stack.open(slot)
     found: list[ConversationTurn] = []
     for number in range(turns):
-        hidden = feed(stack, subject.words, slots, [talk[number] for talk in asked])
+        hidden = feed(stack, subject.vocabulary, slots, [talk[number] for talk in asked])
         outcomes = answer_all(stack, subject, slots, hidden, [talk[number] for talk in replies])
         for slot, outcome in zip(slots, outcomes, strict=True):
             found.append(judge(outcome, slot, number, talks[slot][number]))
@@ -109,7 +109,7 @@ def _total(asked: Sequence[Sequence[int]], replies: Sequence[Sequence[int]]) -> 
 
 
 def feed(
-    stack: PagedDecoder, words: Vocabulary, slots: Sequence[int], rows: Sequence[Sequence[int]]
+    stack: PagedDecoder, vocabulary: Vocabulary, slots: Sequence[int], rows: Sequence[Sequence[int]]
 ) -> Tensor:
     """Append rows of tokens of any length; the state after each one's last, [slots, hidden]."""
     hidden = torch.zeros(len(slots), stack.hidden_size, dtype=stack.dtype, device=stack.device)
@@ -118,7 +118,9 @@ def feed(
         parts = [rows[row][at : at + CHUNK] for row in live]
         for row, part in zip(live, parts, strict=True):
             need_room(stack, slots[row], len(part))
-        hidden[live] = prefill(stack, [slots[row] for row in live], [words.embed(part) for part in parts])
+        hidden[live] = prefill(
+            stack, [slots[row] for row in live], [vocabulary.embed(part) for part in parts]
+        )
     return hidden
 
 
@@ -152,7 +154,7 @@ def answer_all(
         need_room(stack, slot, max(ANSWER_TOKENS, len(reference)))
     speakers = [_Answer(subject.tokens.ends) for _ in slots]
     decode_replies(
-        stack, slots, hidden, speakers, words=subject.words, pick=lambda _, logits: logits.argmax(1)
+        stack, slots, hidden, speakers, vocabulary=subject.vocabulary, pick=lambda _, logits: logits.argmax(1)
     )
     found = []
     for row, slot in enumerate(slots):
@@ -168,9 +170,9 @@ def _reference(
     stack: PagedDecoder, subject: AskedQuestion, slot: int, hidden: Tensor, reference: Sequence[int]
 ) -> float:
     """Feed the reference; its mean nats a token, the first predicted by `hidden`, [hidden]."""
-    states = stack.states(slot, subject.words.embed(reference).to(stack.dtype))
+    states = stack.states(slot, subject.vocabulary.embed(reference).to(stack.dtype))
     before = torch.cat((hidden[None], states[:-1]))
-    return float(losses_of(subject.words.logits(before), reference).mean())
+    return float(losses_of(subject.vocabulary.logits(before), reference).mean())
 
 
 @dataclass(slots=True)

@@ -70,12 +70,12 @@ def free_run(
     for slot in slots:
         stack.open(slot)
         stack.reserve(slot, len(prompt))
-    embeds = subject.words.embed(prompt).to(stack.dtype).expand(sessions, -1, -1)
+    embeds = subject.vocabulary.embed(prompt).to(stack.dtype).expand(sessions, -1, -1)
     hidden = stack.forward(slots, embeds, [len(prompt)] * sessions)
     said: list[list[int]] = [[] for _ in slots]
     entropy: list[list[float]] = [[] for _ in slots]
     for done in range(1, tokens + 1):
-        logits = subject.words.logits(hidden).float().cpu()
+        logits = subject.vocabulary.logits(hidden).float().cpu()
         for slot, value in zip(slots, entropy_of(logits).tolist(), strict=True):
             entropy[slot].append(value)
         logits[:, barred] = -torch.inf
@@ -86,7 +86,7 @@ def free_run(
             break
         for slot in slots:
             stack.reserve(slot, 1)
-        fed = subject.words.embed(picked)[:, None].to(stack.dtype)
+        fed = subject.vocabulary.embed(picked)[:, None].to(stack.dtype)
         hidden = stack.forward(slots, fed, [1] * sessions)
     return [GeneratedText(*pair) for pair in zip(said, entropy, strict=True)]
 

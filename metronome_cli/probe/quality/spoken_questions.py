@@ -94,7 +94,7 @@ def speech_subject(profile: Profile, loaded: LoadedModel, weights: Path) -> Prob
             f"profile {profile.name} has random weights: {RANDOM_REFUSED}",
             hint="--weights DIR names a checkpoint",
         )
-    if loaded.words is None:
+    if loaded.vocabulary is None:
         raise UsageError(
             f"profile {profile.name}: the {profile.adapter} adapter has no text head that answers could be "
             "scored with",
@@ -104,7 +104,7 @@ def speech_subject(profile: Profile, loaded: LoadedModel, weights: Path) -> Prob
         name=profile.name,
         source=loaded.weights,
         decoder=loaded.decoder,
-        words=loaded.words,
+        vocabulary=loaded.vocabulary,
         tokens=read_tokens(ModelFiles(weights)),
         context=profile.shape.context,
         kv_bytes_per_token=profile.shape.kv_bytes_per_token,
@@ -198,7 +198,7 @@ class SpokenConversation:
         ]
         outcomes = {}
         if able:
-            hidden = feed(self._stack, self._subject.words, able, [after[slot] for slot in able])
+            hidden = feed(self._stack, self._subject.vocabulary, able, [after[slot] for slot in able])
             replies = answer_all(self._stack, self._subject, able, hidden, [references[s] for s in able])
             outcomes = dict(zip(able, replies, strict=True))
         turns = []
@@ -220,7 +220,7 @@ class SpokenConversation:
         """Those that had room for the tokens."""
         able = [slot for slot in slots if self._room(slot, len(ids))]
         if able and ids:
-            feed(self._stack, self._subject.words, able, [ids] * len(able))
+            feed(self._stack, self._subject.vocabulary, able, [ids] * len(able))
         return able
 
     def _hear(self, asked: dict[int, SpokenQuestion]) -> None:

@@ -58,7 +58,7 @@ class ProbedModel:
     name: str
     source: str
     decoder: DecoderWeights | Any
-    words: Vocabulary
+    vocabulary: Vocabulary
     tokens: Tokenizer
     context: int
     kv_bytes_per_token: int
@@ -94,13 +94,13 @@ def load_subject(model: str, device: str) -> ProbedModel:
     """
     found = find_model(model)
     shape = shape_of(read_config(found))
-    decoder, words = read_decoder(found, torch.device(device))
-    width = torch.tensor([], dtype=words.embedding.dtype).element_size()
+    decoder, vocabulary = read_decoder(found, torch.device(device))
+    width = torch.tensor([], dtype=vocabulary.embedding.dtype).element_size()
     return ProbedModel(
         name=found.name,
         source=found.name,
         decoder=decoder,
-        words=words,
+        vocabulary=vocabulary,
         tokens=read_tokens(found),
         context=shape.context,
         kv_bytes_per_token=2 * shape.layers * shape.kv_heads * shape.head_dim * width,
@@ -112,7 +112,7 @@ def refuse_untrained(mean_loss: float, subject: ProbedModel) -> None:
 
     mean_loss: nats a token of the unbounded model on that text.
     """
-    even = math.log(len(subject.words.embedding))
+    even = math.log(len(subject.vocabulary.embedding))
     if not mean_loss < 0.9 * even:
         raise UsageError(
             f"{subject.source} predicts the text no better than a guess ({mean_loss:.1f} nats a token; "

@@ -203,7 +203,7 @@ class QualityProbe:
         found = broke_on_text(losses, self.stretch_losses(first)[1], starts, self.subject.context)
         if found is not None:  # nothing can break before the window slides
             seen.text_break = replace(found, age=max(found.age, seen.variant.resident))
-        seen.speech_break = broke_in_speech(seen.said, len(self.subject.words.embedding))
+        seen.speech_break = broke_in_speech(seen.said, len(self.subject.vocabulary.embedding))
 
     def stretch_losses(self, seen: VariantResult) -> tuple[list[int], list[float]]:
         """Starts and mean losses of the whole stretches, over all texts that reach so far."""

@@ -42,7 +42,7 @@ def stream_losses(
     for at in range(0, len(ids) - 1, chunk):
         given = ids[at : min(at + chunk, len(ids) - 1)]
         stack.reserve(0, len(given))
-        found.append(score(stack, subject.words, given, ids[at + 1 : at + 1 + len(given)]))
+        found.append(score(stack, subject.vocabulary, given, ids[at + 1 : at + 1 + len(given)]))
         if not watch(at + len(given)):
             break
     return np.concatenate(found) if found else np.empty(0)
@@ -60,21 +60,23 @@ def losses_at_age(subject: ProbedModel, variant: CacheVariant, ids: Sequence[int
     stack = subject.stack(variant, tokens=len(ids) + age + head, chunk=max(chunk, head))
     stack.open(0)
     stack.reserve(0, head)
-    score(stack, subject.words, ids[:head], ids[1 : head + 1])
+    score(stack, subject.vocabulary, ids[:head], ids[1 : head + 1])
     stack.skip(0, age)
     found = []
     for at in range(head, len(ids) - 1, chunk):
         given = ids[at : min(at + chunk, len(ids) - 1)]
         stack.reserve(0, len(given))
-        found.append(score(stack, subject.words, given, ids[at + 1 : at + 1 + len(given)]))
+        found.append(score(stack, subject.vocabulary, given, ids[at + 1 : at + 1 + len(given)]))
     return np.concatenate(found)
 
 
 @torch.inference_mode()
-def score(stack: PagedDecoder, words: Vocabulary, given: Sequence[int], next_ids: Sequence[int]) -> Losses:
+def score(
+    stack: PagedDecoder, vocabulary: Vocabulary, given: Sequence[int], next_ids: Sequence[int]
+) -> Losses:
     """Feed `given` to slot 0; the losses of the token after each of them, in nats."""
-    states = stack.states(0, words.embed(given).to(stack.dtype))
-    return losses_of(words.logits(states), next_ids)
+    states = stack.states(0, vocabulary.embed(given).to(stack.dtype))
+    return losses_of(vocabulary.logits(states), next_ids)
 
 
 def losses_of(logits: Tensor, ids: Sequence[int]) -> Losses:
