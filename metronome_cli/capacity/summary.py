@@ -12,8 +12,8 @@ from metronome_cli.core.formatting import (
     percent,
     sessions,
 )
-from metronome_cli.report.conditions import other_load, value_with_unit
 from metronome_cli.results.capacity_result import Capacity, TrialResult
+from metronome_cli.results.phrases import other_load, value_with_unit
 from metronome_cli.results.policy_runs import PolicyRun, RepeatSeries
 from metronome_cli.results.run_report import Report
 

@@ -29,8 +29,8 @@ class OutputFiles:
 
     def check(self) -> None:
         """Raises UsageError for what cannot be written: before the work, not after it."""
-        from metronome_cli.report.read_report import REPORT_FILE
-        from metronome_cli.report.write_report import check_writable
+        from metronome_cli.core.files import check_writable
+        from metronome_cli.report.report_file import REPORT_FILE
 
         if self.directory is not None:
             check_writable(self.directory / REPORT_FILE, self.flag)
@@ -49,7 +49,7 @@ class OutputFiles:
 
     def _write(self, report: Report) -> None:
         if self.directory is not None:
-            from metronome_cli.report.write_report import write_report
+            from metronome_cli.report.report_file import write_report
 
             write_report(report, self.directory)
         if self.html is not None:
@@ -66,7 +66,7 @@ def show(report: Report, *, as_json: bool) -> None:
     """The report on stdout."""
     from metronome_cli.cli.console import write
     from metronome_cli.report.plain_text import render_text
-    from metronome_cli.report.write_report import report_json
+    from metronome_cli.report.report_file import report_json
 
     write(report_json(report) if as_json else render_text(report))
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 from metronome_cli.config.settings import unknown_variables
-from metronome_cli.core.errors import ExitCode
 from metronome_cli.core.quantities import format_size
 from metronome_cli.measure.environment import environment
 from metronome_cli.measure.machine_load import CpuLoadSampler, MachineLoad
 from metronome_cli.measure.timer_latency import TimerLatency, measure_wakeups
+from metronome_cli.results.checkup_result import Checkup, CheckupFinding
 
-FindingState = Literal["ok", "note", "wrong", "missing"]
 EXTRAS: Mapping[str, tuple[str, ...]] = {  # extra: the modules that it brings
     "net": ("websockets", "msgpack", "sphn"),
     "gguf": ("gguf",),
@@ -30,33 +28,6 @@ WANTED_FORMATS = ("WAV", "FLAC", "OGG", "MP3")
 LATE_US = 2_000.0  # of p99: 2.5 % of an 80 ms frame
 LEAST_MEMORY = 2 * 2**30
 LEAST_SHARE = 0.9  # of one core
-
-
-@dataclass(frozen=True, slots=True)
-class CheckupFinding:
-    """One line. `fix` says what to do; empty where nothing is to be done. With `wrong` or `missing` a command
-    would not run."""
-
-    area: str
-    state: FindingState
-    said: str
-    fix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Checkup:
-    """All findings, and the figures behind them."""
-
-    findings: tuple[CheckupFinding, ...]
-    environment: Mapping[str, Any]
-    wakeups: TimerLatency
-    load: MachineLoad
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """0 unless something needed is missing or wrong; then as any set-up that cannot run."""
-        stops = any(finding.state in ("wrong", "missing") for finding in self.findings)
-        return ExitCode.USAGE if stops else ExitCode.OK
 
 
 def examine(stream: TextIO | None = None) -> Checkup:

@@ -13,78 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from pydantic import Field
-
 from metronome_cli.commands.predict.from_profile import ForecastPlan
 from metronome_cli.config.model_shape import CacheStage
 from metronome_cli.config.profile import Profile
 from metronome_cli.forecast.hazards import decoder_growth
 from metronome_cli.forecast.memory import DEFAULT_SHARE, profile_weights, state_outside
 from metronome_cli.forecast.pool_forecast import max_sessions_and_cause
-from metronome_cli.results.part import ReportPart
-
-
-class RatesByState(ReportPart):
-    """A figure while the model listens, while it speaks, and on average; null: without end."""
-
-    listening: float | None
-    speaking: float | None
-    mean: float | None
-
-
-class StageCard(ReportPart):
-    """One further stage."""
-
-    name: str
-    kind: str
-    kv_bytes_per_position: int
-    growth_bytes_per_s: RatesByState
-    limit: int | None
-    seconds_to_limit: RatesByState
-    resets: str
-    bytes_at_most: int | None
-    verified: bool
-
-
-class MemoryRow(ReportPart):
-    """One line of the way from a device's memory to the pool."""
-
-    what: str
-    bytes: int
-    how: str
-
-
-class MemoryFit(ReportPart):
-    """How many sessions fit. `memory_bytes` null: the profile's own pool; `sessions` null: any number."""
-
-    memory_bytes: int | None
-    memory_share: float | None
-    sessions: int | None
-    binding: str  # what stops one session more
-    confidence: float
-    session_length_s: float
-    memory: list[MemoryRow] = Field(default_factory=list)
-
-
-class ProfileCard(ReportPart):
-    """All of it. Bytes, seconds, positions."""
-
-    name: str
-    title: str
-    adapter: str | None
-    verified: bool
-    unverified: list[str]
-    policy: str
-    kv_bytes_per_token: int
-    positions_per_s: RatesByState
-    growth_bytes_per_s: RatesByState
-    context: int
-    seconds_to_context: RatesByState
-    cache_bytes_per_session: int
-    state_bytes_per_session: int
-    weight_bytes: int
-    stages: list[StageCard]
-    fit: MemoryFit | None
+from metronome_cli.results.profile_card import MemoryFit, MemoryRow, ProfileCard, RatesByState, StageCard
 
 
 def profile_card(

@@ -16,19 +16,11 @@ from metronome_cli.core.errors import UsageError
 from metronome_cli.forecast.first_passage import FirstPassage, Hazard, quantile
 from metronome_cli.forecast.hazards import CONTEXT, POOL, decoder_growth, hazards
 from metronome_cli.forecast.pool_fill import PoolFill
+from metronome_cli.results.forecast_result import Interval
 
 LOW, HIGH = 0.05, 0.95  # the 90 % interval
 MOST_SESSIONS = 1_000_000
 DEFAULT_CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """An instant in seconds with its 90 % interval; None where it lies beyond any horizon."""
-
-    estimate: float | None
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +79,7 @@ class HazardOutlook:
 
     name: str
     first_order_s: float | None
-    t: Span
+    t: Interval
     probability: float
     blocks: int | None = None
     settles_at: float | None = None  # occupancy once every window is full
@@ -99,7 +91,7 @@ class PoolForecast:
     the session length. `binding` is what does, "none" where that is less likely than the confidence allows.
     """
 
-    t_sat: Span
+    t_sat: Interval
     first: str
     probability: float
     binding: str
@@ -201,18 +193,18 @@ def _one(hazard: Hazard, length_s: float) -> HazardOutlook:
     )
 
 
-def _first(passage: FirstPassage, each: Sequence[HazardOutlook]) -> Span:
+def _first(passage: FirstPassage, each: Sequence[HazardOutlook]) -> Interval:
     """The first of all, found from where each one lies by itself."""
 
-    def earliest(pick: Callable[[Span], float | None]) -> float:
+    def earliest(pick: Callable[[Interval], float | None]) -> float:
         return min((t for t in (pick(one.t) for one in each) if t is not None), default=math.inf)
 
-    return Span(
+    return Interval(
         estimate=passage.quantile(0.5, earliest(lambda span: span.estimate)),
         low=passage.quantile(LOW, earliest(lambda span: span.low)),
         high=passage.quantile(HIGH, earliest(lambda span: span.high)),
     )
 
 
-def _span(at: Callable[[float], float | None]) -> Span:
-    return Span(estimate=at(0.5), low=at(LOW), high=at(HIGH))
+def _span(at: Callable[[float], float | None]) -> Interval:
+    return Interval(estimate=at(0.5), low=at(LOW), high=at(HIGH))

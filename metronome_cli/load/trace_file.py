@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 
 from metronome_cli.config.fields import StrictModel
 from metronome_cli.core.errors import MetronomeError, UsageError, write_hint
+from metronome_cli.core.files import read_bounded
 from metronome_cli.core.strict_json import BadJson, dumps, loads
 from metronome_cli.load.trace import (
     RecordedTrial,
@@ -28,7 +29,6 @@ from metronome_cli.load.trace import (
     TraceTrialEnd,
     Whole,
 )
-from metronome_cli.report.read_report import read_bounded
 
 LOAD_SCHEMA = "metronome.load/1"
 _FORMAT = "its format is in docs/load-traces.md"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from metronome_cli.core.formatting import duration, format_measured, format_ms, number, plural
+from metronome_cli.core.formatting import duration, format_ms, number, plural
 from metronome_cli.core.quantities import digits, format_size
 from metronome_cli.results.capacity_result import TrialResult
-from metronome_cli.results.measured import ObjectiveResult
+from metronome_cli.results.phrases import other_load
 from metronome_cli.results.policy_runs import PolicyRun
 from metronome_cli.results.run_report import Report
 
@@ -20,7 +20,6 @@ VIRTUAL_CLOCK = (
     "Virtual clock: idle time was skipped; the time of every engine step was measured and counted in full."
 )
 _MOST_FACTS = 400
-BUSY_CORES = 0.3  # that others use on average: enough to hold up a step now and then
 
 
 def notes(report: Report) -> list[str]:
@@ -51,21 +50,6 @@ def _conditions(report: Report) -> Iterator[str]:
     each = max((part.windows_each for part in _measured(report)), default=1)
     if each > 1:
         yield f"Timelines are shortened: up to {each} windows in one, peaks kept."
-
-
-def other_load(report: Report) -> str | None:
-    """How much of the machine other work had, where it was enough to spoil times; None where it was not."""
-    busy, cores = report.environment.get("busy_cores"), report.environment.get("cores")
-    if not isinstance(busy, int | float) or not isinstance(cores, int | float) or busy < BUSY_CORES:
-        return None
-    return f"other work used {busy:.1f} of {cores:g} cores"
-
-
-def value_with_unit(result: ObjectiveResult) -> str:
-    """What was measured for an objective, and of what where that is a share: "7.1 ms", "61 % of frames"."""
-    value = format_measured(result.measured, result.unit)
-    is_share = result.objective.startswith(("misses", "empty")) and result.measured is not None
-    return f"{value} of frames" if is_share else value
 
 
 def _wires(report: Report) -> Iterator[str]:

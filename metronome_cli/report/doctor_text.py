@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from metronome_cli.report.plain_text import fill
 
 if TYPE_CHECKING:
-    from metronome_cli.commands.checkup import Checkup, CheckupFinding
+    from metronome_cli.results.checkup_result import Checkup, CheckupFinding
 
 DOCTOR_SCHEMA = "metronome.doctor/1"
 _MARKS = {"ok": "ok", "note": "note", "wrong": "WRONG", "missing": "MISSING"}

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from metronome_cli import __version__
 from metronome_cli.core.errors import UsageError, write_hint
 from metronome_cli.core.strict_json import dumps
-from metronome_cli.report.read_report import REPORT_FILE
-from metronome_cli.report.write_report import HTML_FILE
+from metronome_cli.report.report_file import HTML_FILE, REPORT_FILE
 from metronome_cli.results.run_report import SCHEMA
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from metronome_cli.core.quantities import format_duration
 from metronome_cli.core.strict_json import dumps
 from metronome_cli.measure.objective import Objective
 from metronome_cli.report.conditions import setting
-from metronome_cli.report.read_report import parse_report
+from metronome_cli.report.report_file import parse_report
 from metronome_cli.results.audio_files import AudioFiles
 from metronome_cli.results.capacity_result import Capacity, TrialResult
 from metronome_cli.results.load_generator import generator_of

@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from metronome_cli.core.files import write_text
 from metronome_cli.core.formatting import format_measured
 from metronome_cli.report.conditions import notes
-from metronome_cli.report.write_report import write_text
 from metronome_cli.results.measured import ObjectiveResult
 from metronome_cli.results.run_report import Report
 

@@ -12,7 +12,7 @@ from metronome_cli.report.plain_text import fill, render_table, stdout_width
 from metronome_cli.report.tables.table import Column, Table
 
 if TYPE_CHECKING:
-    from metronome_cli.commands.describe_profile import MemoryFit, ProfileCard, RatesByState, StageCard
+    from metronome_cli.results.profile_card import MemoryFit, ProfileCard, RatesByState, StageCard
 
 _FIELD = (Column("", text=True), Column("", text=True))
 _STATES = (Column("listening"), Column("speaking"), Column("mean", 5))

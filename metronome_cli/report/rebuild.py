@@ -15,10 +15,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from metronome_cli.core.errors import UsageError
+from metronome_cli.core.files import read_bounded
 from metronome_cli.core.strict_json import BadJson, loads
 from metronome_cli.report.event_log import EVENTS_FILE, EVENTS_SCHEMA
 from metronome_cli.report.event_replay import EventReplay
-from metronome_cli.report.read_report import REPORT_FILE, load_report, read_bounded
+from metronome_cli.report.report_file import REPORT_FILE, load_report
 from metronome_cli.results.run_report import Report
 
 

@@ -11,7 +11,6 @@ from metronome_cli import __version__
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import Status, Verdict, exit_code_for
 from metronome_cli.core.quantities import format_duration
-from metronome_cli.forecast.pool_forecast import Span
 from metronome_cli.measure.environment import environment
 from metronome_cli.results.forecast_result import FleetPlan, Forecast, GpuEstimate, Interval
 from metronome_cli.results.run_report import Report
@@ -60,12 +59,7 @@ class ReportDraft:
         )
 
 
-def interval(span: Span) -> Interval:
-    """For the report."""
-    return Interval(estimate=span.estimate, low=span.low, high=span.high)
-
-
-def format_interval(t: Span | Interval) -> str:
+def format_interval(t: Interval) -> str:
     """ "4.32 s (90 % interval 4.026 to 4.609 s)", or all in hours where nobody reads seconds any more.
 
     For a span that has an estimate, and then a lower end; it may have no upper one.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metronome_cli.cli.main import run
-from metronome_cli.report.write_report import report_json
+from metronome_cli.report.report_file import report_json
 from metronome_cli.results.run_report import Report
 from tests.report.builders import capacity_report
 

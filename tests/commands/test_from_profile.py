@@ -22,7 +22,7 @@ from metronome_cli.config.profile_files import load_profile
 from metronome_cli.core.errors import UsageError
 from metronome_cli.forecast.pool_forecast import DEFAULT_CONFIDENCE
 from metronome_cli.report.plain_text import render_text
-from metronome_cli.report.write_report import report_json
+from metronome_cli.report.report_file import report_json
 from metronome_cli.results.run_report import Report
 from tests.forecast.profiles import profile
 from tests.forecast.test_memory import QWEN3

@@ -13,7 +13,7 @@ import pytest
 from metronome_cli.commands.predict.from_trace import TracePlan, predict_trace
 from metronome_cli.commands.predict.trace_files import read_recording
 from metronome_cli.core.errors import UsageError
-from metronome_cli.report.write_report import report_json
+from metronome_cli.report.report_file import report_json
 from metronome_cli.results.capacity_result import Capacity, TrialResult
 from metronome_cli.results.forecast_result import Forecast
 from metronome_cli.results.measured import Window

@@ -10,7 +10,7 @@ import pytest
 
 from metronome_cli.commands.predict.size_fleet import FleetQuery, GpuQuery, predict_cards, predict_fleet
 from metronome_cli.core.errors import UsageError
-from metronome_cli.report.write_report import report_json
+from metronome_cli.report.report_file import report_json
 from metronome_cli.results.capacity_result import Capacity, TrialResult
 from metronome_cli.results.latency_result import DevicePeaksResult, GridCellResult, ProbeResult
 from metronome_cli.results.run_report import Report

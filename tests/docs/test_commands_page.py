@@ -24,7 +24,7 @@ from metronome_cli.probe.latency_grid import DEFAULT_BATCHES
 from metronome_cli.probe.quality.sweep import SINKS, WINDOWS
 from metronome_cli.report.event_log import EventsFile
 from metronome_cli.report.event_replay import CONDITIONS
-from metronome_cli.report.write_report import report_json
+from metronome_cli.report.report_file import report_json
 from metronome_cli.results.run_report import Report
 from metronome_cli.server.reference_server import DEFAULT_SEATS
 from tests.commands.test_from_trace import timeline

@@ -55,9 +55,8 @@ from metronome_cli.report.event_log import EVENTS_FILE, head
 from metronome_cli.report.event_replay import CONDITIONS
 from metronome_cli.report.html.page import render_html
 from metronome_cli.report.plain_text import render_text
-from metronome_cli.report.read_report import load_report
 from metronome_cli.report.rebuild import rebuild
-from metronome_cli.report.write_report import report_json
+from metronome_cli.report.report_file import load_report, report_json
 from metronome_cli.results.events import ObserverGroup
 from tests.audio.sounds import RATE, voice, wav_bytes
 from tests.fuzz.mutate import json_text, mutated_bytes, mutated_text, mutated_trees

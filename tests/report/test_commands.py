@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from metronome_cli.cli.main import run
+from metronome_cli.core.files import write_text
 from metronome_cli.report.compare.compared_metrics import METRICS, find_metric
 from metronome_cli.report.compare.gates import Gate
 from metronome_cli.report.event_log import EventsFile
 from metronome_cli.report.event_replay import CONDITIONS
-from metronome_cli.report.write_report import report_json, write_report, write_text
+from metronome_cli.report.report_file import report_json, write_report
 from tests.report.builders import capacity_report, collapse_report, point
 
 

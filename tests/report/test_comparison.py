@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from metronome_cli.core.errors import UsageError
+from metronome_cli.core.files import write_text
 from metronome_cli.report.compare.compared_metrics import METRICS, common_sessions, find_metric, judged
 from metronome_cli.report.compare.comparison import ComparisonPlan, compare, load_side
 from metronome_cli.report.compare.comparison_text import markdown, render_compare_text, render_markdown
 from metronome_cli.report.compare.gates import Gate
 from metronome_cli.report.compare.mismatch import mismatches
 from metronome_cli.report.compare.noise import interval
-from metronome_cli.report.write_report import report_json, write_text
+from metronome_cli.report.report_file import report_json
 from tests.report.builders import ENVIRONMENT, PROFILE, capacity_report, forecast_report, point, report
 
 

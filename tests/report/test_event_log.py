@@ -15,7 +15,7 @@ from metronome_cli.core.errors import UsageError
 from metronome_cli.report.event_log import EVENTS_FILE, EventsFile
 from metronome_cli.report.event_replay import CONDITIONS, confirmed
 from metronome_cli.report.rebuild import load_run, read_events, rebuild
-from metronome_cli.report.write_report import write_report
+from metronome_cli.report.report_file import write_report
 from tests.report.builders import capacity_report, collapse, point, ramp, window
 
 

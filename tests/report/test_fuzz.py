@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metronome_cli.core.errors import UsageError
+from metronome_cli.core.files import write_text
 from metronome_cli.core.strict_json import dumps
 from metronome_cli.report.compare.comparison import ComparisonPlan, compare
 from metronome_cli.report.event_log import EVENTS_FILE, head
@@ -16,9 +17,8 @@ from metronome_cli.report.event_replay import CONDITIONS
 from metronome_cli.report.html.page import render_html
 from metronome_cli.report.junit import render_junit
 from metronome_cli.report.plain_text import render_text
-from metronome_cli.report.read_report import parse_report
 from metronome_cli.report.rebuild import rebuild
-from metronome_cli.report.write_report import report_json, write_text
+from metronome_cli.report.report_file import parse_report, report_json
 from tests.report.builders import (
     arms_report,
     capacity_report,

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metronome_cli.core.errors import MetronomeError, UsageError
+from metronome_cli.core.files import write_text
 from metronome_cli.core.strict_json import BadJson, dumps, loads
 from metronome_cli.measure.environment import environment
-from metronome_cli.report.read_report import load_report, parse_report
-from metronome_cli.report.write_report import report_json, write_report, write_text
+from metronome_cli.report.report_file import load_report, parse_report, report_json, write_report
 from metronome_cli.results import schema
 from metronome_cli.results.measured import LatencyMs
 from metronome_cli.results.run_report import Report

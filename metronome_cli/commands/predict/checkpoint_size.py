@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from metronome_cli.core.errors import UsageError
+from metronome_cli.core.files import read_bounded
 from metronome_cli.core.strict_json import BadJson, loads
 from metronome_cli.forecast.memory import WeightBytes
-from metronome_cli.report.read_report import read_bounded
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 _LONGEST_HEADER = 100 * 2**20

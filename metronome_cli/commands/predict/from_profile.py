@@ -30,7 +30,7 @@ from metronome_cli.forecast.pool_forecast import (
     forecast_pool,
 )
 from metronome_cli.results.forecast_result import Forecast, HazardForecast, ImpliedPool, Interval, MemoryLine
-from metronome_cli.results.report_draft import ReportDraft, format_interval, interval
+from metronome_cli.results.report_draft import ReportDraft, format_interval
 from metronome_cli.results.run_report import Report
 
 
@@ -121,7 +121,7 @@ def _forecast(plan: ForecastPlan, question: ForecastQuery, answer: PoolForecast)
         source=plan.source,
         sessions=plan.sessions,
         session_length_s=plan.length_s,
-        t_sat_s=interval(answer.t_sat),
+        t_sat_s=answer.t_sat,
         collapse_probability=answer.probability,
         comes_first=answer.first,
         binding=answer.binding,
@@ -143,7 +143,7 @@ def _hazard(one: HazardOutlook) -> HazardForecast:
     return HazardForecast(
         name=one.name,
         first_order_s=one.first_order_s,
-        t_sat_s=interval(one.t),
+        t_sat_s=one.t,
         collapse_probability=one.probability,
         blocks=one.blocks,
         settles_at=one.settles_at,

@@ -27,7 +27,7 @@ from metronome_cli.forecast.step_time import (
     measured_efficiency,
     resident_positions,
 )
-from metronome_cli.report.read_report import load_report
+from metronome_cli.report.report_file import load_report
 from metronome_cli.results.forecast_result import FleetPlan, FleetSize, GpuEstimate, Interval
 from metronome_cli.results.report_draft import ReportDraft
 from metronome_cli.results.run_report import Report

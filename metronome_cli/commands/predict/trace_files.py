@@ -21,11 +21,12 @@ import numpy as np
 
 from metronome_cli.commands.predict.report_trials import choose, runs_in
 from metronome_cli.core.errors import UsageError
+from metronome_cli.core.files import read_bounded
 from metronome_cli.core.strict_json import BadJson, loads
 from metronome_cli.forecast.occupancy_trace import OccupancyTrace, clean_trace
 from metronome_cli.report.event_log import EVENTS_SCHEMA
-from metronome_cli.report.read_report import load_report, read_bounded
 from metronome_cli.report.rebuild import rebuild
+from metronome_cli.report.report_file import load_report
 from metronome_cli.results.run_report import SCHEMA, Report
 
 TIME = ("t_s", "t", "time_s", "time", "seconds", "elapsed", "elapsed_s", "t_ms", "time_ms", "timestamp", "ts")

@@ -24,8 +24,8 @@ from metronome_cli.report.compare.gates import Gate
 from metronome_cli.report.compare.mismatch import mismatches, remarks
 from metronome_cli.report.compare.noise import interval
 from metronome_cli.report.event_log import EVENTS_FILE
-from metronome_cli.report.read_report import REPORT_FILE
 from metronome_cli.report.rebuild import load_run
+from metronome_cli.report.report_file import REPORT_FILE
 from metronome_cli.results.part import ReportPart
 from metronome_cli.results.run_report import Report
 

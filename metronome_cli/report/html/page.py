@@ -11,11 +11,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from metronome_cli.core.files import write_text
 from metronome_cli.core.formatting import format_utc
 from metronome_cli.report.conditions import conditions, flat, notes, server_of, settings_of
 from metronome_cli.report.tables.report_tables import tables
 from metronome_cli.report.tables.table import Table
-from metronome_cli.report.write_report import write_text
 from metronome_cli.results.run_report import Report
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -15,7 +15,6 @@ from metronome_cli.core.formatting import (
     percent,
 )
 from metronome_cli.core.quantities import format_size
-from metronome_cli.report.conditions import value_with_unit
 from metronome_cli.report.tables.latency_tables import age_limits, cells, movers, policy_costs
 from metronome_cli.report.tables.quality_tables import quality_tables
 from metronome_cli.report.tables.surface_tables import device, surfaces
@@ -23,6 +22,7 @@ from metronome_cli.report.tables.table import Column, Table, without_empty_colum
 from metronome_cli.results.capacity_result import TrialResult
 from metronome_cli.results.forecast_result import Interval
 from metronome_cli.results.network_stats import NetworkStats
+from metronome_cli.results.phrases import value_with_unit
 from metronome_cli.results.policy_runs import PolicyRun
 from metronome_cli.results.run_report import Report
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metronome_cli.core.errors import MetronomeError, UsageError
-from metronome_cli.report.write_report import check_writable, write_text
+from metronome_cli.core.files import check_writable, write_text
 
 
 def test_a_pipe_that_nobody_reads_is_an_error(tmp_path: Path) -> None:

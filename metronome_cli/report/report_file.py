@@ -1,4 +1,7 @@
-"""Reads a report from a file or a run's directory. It is data: never executed, always bounded."""
+"""Reads and writes a report: `report.json` and `report.html` of a run.
+
+A report that is read is data, never executed.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,33 @@ from typing import Any
 from pydantic import ValidationError
 
 from metronome_cli.core.errors import UsageError
-from metronome_cli.core.files import read_file
-from metronome_cli.core.strict_json import MAX_BYTES, BadJson, dumps, loads
+from metronome_cli.core.files import read_bounded, write_text
+from metronome_cli.core.strict_json import BadJson, dumps, loads
 from metronome_cli.results.run_report import SCHEMA, Report
 
 REPORT_FILE = "report.json"
+HTML_FILE = "report.html"
 _SHOWN_PROBLEMS = 3
 
 
+def report_json(report: Report) -> str:
+    """Return the report as strict JSON: what `--json` prints and `report.json` holds."""
+    return dumps(report.model_dump(mode="json", by_alias=True), indent=2)
+
+
+def write_report(report: Report, directory: Path) -> list[Path]:
+    """Write `report.json`, then `report.html`, to a directory, which is created; return the files written.
+
+    Raises MetronomeError if a write fails. If the page fails, the JSON stays.
+    """
+    from metronome_cli.report.html.page import write_html
+
+    json_file = write_text(directory / REPORT_FILE, report_json(report) + "\n")
+    return [json_file, write_html(report, directory / HTML_FILE)]
+
+
 def load_report(path: Path) -> Report:
-    """The report in a file, or in `report.json` of a directory. Raises UsageError naming file and field."""
+    """Read the report in a file, or in `report.json` of a directory. Raises UsageError naming file and field."""
     file = path / REPORT_FILE if path.is_dir() else path
     try:
         value = loads(read_bounded(file))
@@ -26,13 +46,8 @@ def load_report(path: Path) -> Report:
     return parse_report(value, str(file))
 
 
-def read_bounded(file: Path) -> bytes:
-    """The bytes of a file of bearable size. Raises UsageError."""
-    return read_file(file, MAX_BYTES)
-
-
 def parse_report(value: Any, where: str) -> Report:
-    """A report from parsed JSON. Raises UsageError; `where` says where it came from."""
+    """Return a report from parsed JSON. `where` names its origin. Raises UsageError."""
     found = value.get("schema") if isinstance(value, dict) else None
     if found != SCHEMA:
         stated = f"schema {str(found)[:60]!r}" if found is not None else "no schema"
