@@ -27,7 +27,7 @@ def load(busy, cores=2.0):
     ("busy", "spins"), [(0.0, True), (0.1, True), (0.5, False), (2.0, False), (None, False)]
 )
 def test_threads_spin_only_where_each_has_a_core_of_its_own(unloaded, monkeypatch, busy, spins):
-    monkeypatch.setattr(threads.LoadWatch, "read", lambda self, environ: load(busy))
+    monkeypatch.setattr(threads.CpuLoadSampler, "read", lambda self, environ: load(busy))
     environ = {}
     threads.prepare(environ)
     assert environ == ({"GOMP_SPINCOUNT": threads.SPINS} if spins else {"OMP_WAIT_POLICY": "PASSIVE"})

@@ -141,6 +141,6 @@ def test_a_worker_can_be_told_of_any_endpoint(protocol):
     ("share", "helps"), [(0.07, "other work has the machine"), (0.9, "--workers spreads callers over more")]
 )
 def test_a_late_generator_says_what_helps(monkeypatch, share, helps):
-    monkeypatch.setattr(remote_point, "generator_late", lambda ledger: "late")
+    monkeypatch.setattr(remote_point, "lateness_reason", lambda ledger: "late")
     run = SimpleNamespace(driver=SimpleNamespace(ledger=None, wire=SimpleNamespace(cpu_share=share)))
     assert remote_point.RemotePointRun._generator_late(run).endswith(helps)

@@ -111,7 +111,7 @@ def test_a_full_server_refuses_or_lets_wait_and_the_report_tells_them_apart(prot
 
 
 def test_who_was_refused_stays_refused_though_the_generator_stood_still(monkeypatch):
-    for name in ("stalled", "generator_late"):
+    for name in ("stall_reason", "lateness_reason"):
         monkeypatch.setattr(remote_point, name, lambda ledger: "this process was suspended for 1.5 s")
     with reference(seats=2) as url:
         point = measured(remote_lab(url, length_s=1.5), 3)

@@ -44,6 +44,6 @@ def test_a_server_that_is_asked_to_end_has_done_what_it_should(number):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_server_that_is_asked_to_end_before_it_is_up_was_interrupted(number, code, monkeypatch, capsys):
-    monkeypatch.setattr(module, "prime", lambda *given: os.kill(os.getpid(), number))
+    monkeypatch.setattr(module, "warm_up_engine", lambda *given: os.kill(os.getpid(), number))
     assert run(["serve", "--profile", "smoke", "--port", "0"]) == code
     assert "ws://" not in capsys.readouterr().err
