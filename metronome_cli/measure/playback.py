@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 CONCEALED_S = 0.020  # one packet: players conceal a gap of up to this length
 GAPPY_S = 0.100  # an answer with a longer gap counts as gappy; the threshold of vllm-omni's audio benchmark
+ROUNDING_S = 1e-9  # of float seconds; no gap
 DELAYS_S = (0.0, 0.02, 0.04, 0.08, 0.12, 0.2, 0.4, 1.0)  # playback delays of the reported curve
 
 Interval = Callable[[float, float], None]  # from, to; seconds on the trial clock
@@ -56,7 +57,7 @@ class Player:
     def starve(self, offset_s: float) -> float:
         """Wait until `offset_s` on the stretch's time if the player is there before; return the gap in seconds."""
         gap_s = offset_s - self.position_s
-        if gap_s <= 0:
+        if gap_s <= ROUNDING_S:
             return 0.0
         self.position_s = offset_s
         self.gaps += gap_s > CONCEALED_S
