@@ -12,7 +12,8 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from metronome_cli.forecast.extrapolation import Extrapolation, extrapolate
+from metronome_cli.forecast.drifting_rate import extrapolate_drifting
+from metronome_cli.forecast.extrapolation import Extrapolation
 from metronome_cli.forecast.occupancy_trace import FULL, OccupancyTrace, clean_trace
 from metronome_cli.protocols.server_metrics import ServerReading
 
@@ -71,7 +72,7 @@ class ScrapeHistory:
 
     def sight(self, t_s: float) -> LiveForecast:
         """The forecast of the engine that is full first."""
-        each = {key: (trace, extrapolate(trace)) for key, trace in self._traces().items()}
+        each = {key: (trace, extrapolate_drifting(trace)) for key, trace in self._traces().items()}
         key = min(each, key=lambda k: (_order(each[k][1]), -_level(each[k][0])), default="")
         trace, outlook = each.get(key, (None, Extrapolation(None, "no sample yet")))
         level = float(trace.occupancy[-1]) if trace is not None and len(trace) else None

@@ -1,9 +1,9 @@
 """What a transcript under load lost against the transcript of the same audio by the same server alone.
 
-No true transcript is needed: the reference is the idle pass. Words are compared without case and punctuation and aligned
-by edit distance within an utterance. dropped = deletions / words of the reference. Words on which two idle passes
-disagree are unstable and left out. The delay of a word with a time is arrival - (start of the call's audio + end of the
-word); of one without, `added` only: the same word's arrival under load minus alone, each from its call's first sample.
+No true transcript is needed: the reference is the idle pass. Words are compared without case and punctuation and
+aligned by edit distance within an utterance. dropped = deletions / words of the reference. Words on which two idle
+passes disagree are unstable and left out. The delay of a word with a time is arrival - (start of the call's audio + end
+of the word); of one without, `added` only: the same word's arrival under load minus alone, each from its call's start.
 Known error: a word that is corrected later counts from when it stands for good.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Step = Literal["same", "changed", "dropped", "added"]
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
 
 def words_of(text: str) -> list[str]:
