@@ -11,6 +11,7 @@ from torch import Tensor
 
 from metronome_cli.config.cache_policy import CachePolicySpec, SinkPositions
 from metronome_cli.engine.attention import PagedAttention
+from metronome_cli.engine.attention_span import AttentionSpan
 from metronome_cli.engine.block_manager import BlockManager
 from metronome_cli.engine.block_pool import BlockPool
 from metronome_cli.engine.block_table import BlockTable
@@ -18,7 +19,7 @@ from metronome_cli.engine.cache_policies import EVERYTHING, RecyclingCache
 from metronome_cli.engine.failures import check_finite
 from metronome_cli.engine.input_log import InputLog, input_log_size
 from metronome_cli.engine.rotary import Rotary
-from metronome_cli.engine.step_plan import AttentionSpan, StepPlan, StepPlanner
+from metronome_cli.engine.step_plan import StepPlan, StepPlanner
 
 REBUILD_CHUNK = 256  # tokens of one slot that a recomputation runs at once
 

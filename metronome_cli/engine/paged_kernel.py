@@ -23,9 +23,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PROGRAMS = 512  # launched at least, where the cache is long enough to split: several for each of 100 to 200 cores
+PROGRAMS = (
+    512  # launched at least, where the cache is long enough to split: several for each of 100 to 200 cores
+)
 MOST_PARTS = 32  # of one session's keys
-NEVER = tl.constexpr(-1.0e30)  # score of a key that is not seen; finite, so that a row without keys gives zeros
+NEVER = tl.constexpr(
+    -1.0e30
+)  # score of a key that is not seen; finite, so that a row without keys gives zeros
 
 
 @triton.jit
@@ -75,7 +79,7 @@ def _attend_part(
         there_kv = there[:, None] & inside[None, :]
         key = tl.trans(tl.load(k + at_kv[:, None] + d[None, :], mask=there_kv, other=0.0))
         score = tl.dot(x, key, input_precision="ieee")
-        if TURNED:
+        if TURNED:  # noqa: SIM102 - decided when the kernel is compiled, unlike what follows
             if j * KEYS < sinks:  # sinks come first in the table
                 score = tl.where((p < sinks)[None, :], tl.dot(turned, key, input_precision="ieee"), score)
         recent = (p[None, :] >= position[:, None] - window) | (p < sinks)[None, :]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from metronome_cli.engine.attention_span import AttentionSpan
 from metronome_cli.engine.block_pool import SCRATCH, BlockPool
 from metronome_cli.engine.block_table import BlockTable
 from metronome_cli.engine.rotary import Rotary
@@ -23,21 +24,6 @@ Int64 = npt.NDArray[np.int64]
 NOWHERE = 1 << 60  # a position that no query reaches
 HIDDEN = -1e30  # bias of a key that a query must not see: its weight underflows to an exact 0
 SPAN_BYTES = 1 << 18  # keys and values of one session in one layer from which attending in place pays (CPU)
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionSpan:
-    """Which keys a query at t attends: [0, sinks) and [t - window, t]; rolling sinks or absolute ones."""
-
-    sinks: int
-    window: int
-    rolling: bool
-
-    def shift(self, newest: Int64) -> Int64:
-        """How far the sinks have rolled when the newest token is there: their distance stays as it was when
-        the window filled, sinks + window for position 0.
-        """
-        return np.maximum(0, newest - (self.sinks + self.window))
 
 
 @dataclass(frozen=True, slots=True)

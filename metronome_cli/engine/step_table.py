@@ -19,9 +19,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from metronome_cli.engine.plan import Reach
-from metronome_cli.engine.pool import SCRATCH
-from metronome_cli.engine.table import BlockTable
+from metronome_cli.engine.attention_span import AttentionSpan
+from metronome_cli.engine.block_pool import SCRATCH
+from metronome_cli.engine.block_table import BlockTable
 
 Int32 = npt.NDArray[np.int32]
 ROW_FIELDS = 8
@@ -65,7 +65,7 @@ class StepTable:
 
 
 def pack(
-    tables: Sequence[BlockTable], counts: Sequence[int], batch: int, tokens: int, reach: Reach
+    tables: Sequence[BlockTable], counts: Sequence[int], batch: int, tokens: int, reach: AttentionSpan
 ) -> Int32:
     """The table of appending counts[b] <= tokens tokens to each of `tables`, padded to `batch` rows.
 

@@ -23,8 +23,6 @@ from metronome_cli.engine.step_table import ROW_FIELDS
 SHAPES = {  # batch, kv_heads, group, dim, tokens, block, rolling sinks, element
     "moshi": (32, 32, 1, 128, 1, 16, False, "bf16"),
     "qwen2.5-omni prefill": (8, 4, 7, 128, 52, 16, True, "bf16"),
-    "minicpm-o alone": (1, 8, 4, 128, 1, 16, True, "bf16"),
-    "float32": (4, 8, 2, 64, 1, 16, True, "fp32"),
 }
 INTEGERS = {"window", "sinks", "tokens", "heads", "parts", "padded"}
 
