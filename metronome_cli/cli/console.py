@@ -93,6 +93,44 @@ def reader_may_leave() -> Iterator[None]:
         raise MetronomeError(f"cannot write to stdout: {error.strerror}") from None
 
 
+@contextmanager
+def kept_for_report(*, keep: bool) -> Iterator[None]:
+    """Send what any code prints to stdout in here to stderr, if `keep`: libraries, threads and C code included.
+
+    A worker that dies makes its library print, at any time; with --json stdout holds the report and nothing else.
+    """
+    if not keep:
+        yield
+        return
+    kept, own = sys.stdout, _is_descriptor_1(sys.stdout)
+    kept.flush()
+    saved = os.dup(1) if own else -1
+    try:
+        sys.stdout = sys.stderr
+        if own:
+            os.dup2(2, 1)
+        yield
+    finally:
+        sys.stdout = kept
+        if own:
+            os.dup2(saved, 1)
+            os.close(saved)
+
+
+def end_stdout() -> None:
+    """Send whatever is printed from now on to stderr: the report is out."""
+    if _is_descriptor_1(sys.stdout):
+        sys.stdout.flush()
+        os.dup2(2, 1)
+
+
+def _is_descriptor_1(stream: IO[str]) -> bool:
+    try:
+        return stream.fileno() == 1
+    except (OSError, ValueError):  # not a real file, as under a test
+        return False
+
+
 def silence_stdout() -> None:
     """Nothing reads stdout any more: what is still to come goes to the null device, the flush at exit too."""
     null = os.open(os.devnull, os.O_WRONLY)

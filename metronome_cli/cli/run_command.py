@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from metronome_cli.cli.console import end_stdout, kept_for_report
 from metronome_cli.cli.output import OutputFiles, show
 from metronome_cli.config.settings import Settings, resolve
 
@@ -66,13 +67,16 @@ def finish(settings: Settings, view: Observer, run: Run, *watchers: Observer) ->
     nothing_drawn = isinstance(view, ObserverGroup)
     with (StopRequest() if nothing_drawn else StopRequest(view.notice)).on_signals() as stop:
         try:
-            report = run(observer, stop)
+            with kept_for_report(keep=settings["json"]):
+                report = run(observer, stop)
         finally:
             observer.close()
         try:  # shown first, kept whatever comes of that: neither of two full disks costs both
             show(report, as_json=settings["json"])
         finally:
             files_of(settings).write(report)
+    if settings["json"]:
+        end_stdout()
     unwritten.tell()
     raise typer.Exit(report.exit_code)
 

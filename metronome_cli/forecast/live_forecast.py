@@ -88,7 +88,10 @@ class ScrapeHistory:
         )
 
     def _traces(self) -> dict[str, OccupancyTrace]:
-        return {key: clean_trace(list(samples), key or "scrape") for key, samples in self._series.items()}
+        return {
+            key: clean_trace(list(samples), key or "scrape", live=True)
+            for key, samples in self._series.items()
+        }
 
     def _remember(self, t_s: float, reading: ServerReading) -> None:
         for gone in self._series.keys() - reading.occupancy.keys():

@@ -3,9 +3,9 @@ said.
 
 Time is in seconds and rises; occupancy is the used share of the pool, 0..1. A missing or non-finite
 occupancy is a gap; a missing or non-finite time, or time that goes back, is an error, because the order of
-things is then a guess. A fall of more than `DROP` between two samples means that the server restarted or
-that sessions left: what came before says nothing of now, and only the last rise is kept. A full pool ends
-the rise.
+things is then a guess. A fall of more than `DROP` within `FALL_S` means that the server restarted or that sessions
+left: what came before does not tell the occupancy of now, and only the last rise is kept. A fall at the end of a
+recording is the end of its run, and what precedes it is kept. A full pool ends the rise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ import numpy as np
 from metronome_cli.core.errors import UsageError
 from metronome_cli.forecast.speaking_time import Reals
 
-DROP = 0.03  # of the pool, between neighbouring samples
+DROP = 0.03  # of the pool, between neighbouring samples or within FALL_S
+FALL_S = 2.0
+MOST_LAGS = 50  # samples that a fall is looked for in
+END_SHARE = 0.1  # of a recording's time: a fall so late is its end
 FULL = 0.995  # a pool counts as full from here on: the last blocks fit no session's next frame
 GAP = 5.0  # median spacings
 EARLY = 0.3  # of the time to a full pool, where the trace reaches one
@@ -71,7 +74,9 @@ class OccupancyTrace:
         return self if self.full_at_s is None else self.rise().first(EARLY)
 
 
-def clean_trace(samples: Iterable[tuple[float | None, float | None]], where: str = "trace") -> OccupancyTrace:
+def clean_trace(
+    samples: Iterable[tuple[float | None, float | None]], where: str = "trace", *, live: bool = False
+) -> OccupancyTrace:
     """Check and clean (time in s, occupancy) pairs. Raises UsageError naming the sample that cannot serve."""
     rows = list(samples)
     notes: list[str] = []
@@ -90,21 +95,44 @@ def clean_trace(samples: Iterable[tuple[float | None, float | None]], where: str
     trace = OccupancyTrace(
         np.array(list(kept), dtype=np.float64), np.array(list(kept.values()), dtype=np.float64)
     )
-    return after_last_drop(replace(trace, notes=tuple(notes + _gaps(trace))))
+    return after_last_drop(replace(trace, notes=tuple(notes + _gaps(trace))), live=live)
 
 
-def after_last_drop(trace: OccupancyTrace) -> OccupancyTrace:
-    """What follows the last fall, with a note when there was one."""
-    falls = np.flatnonzero(np.diff(trace.occupancy) < -DROP)
+def after_last_drop(trace: OccupancyTrace, *, live: bool = False) -> OccupancyTrace:
+    """The last rise, with a note if anything was left out.
+
+    A fall may take up to `FALL_S`, since sessions leave one after the other. A recording may end with one: the
+    run is over, its sessions leave, and what precedes them is the trend. A `live` one goes on after it.
+    """
+    falls = _falls(trace)
     if not len(falls):
         return trace
-    last = int(falls[-1]) + 1
-    before, after, at = trace.occupancy[last - 1], trace.occupancy[last], trace.t_s[last]
+    if not live and float(trace.t_s[-1] - trace.t_s[falls[-1][0]]) < END_SHARE * trace.span_s:
+        first = falls[-1][0]
+        before = OccupancyTrace(trace.t_s[:first], trace.occupancy[:first], trace.notes)
+        note = f"occupancy fell at the end, from {trace.t_s[first]:.1f} s on (sessions left); earlier samples count"
+        return after_last_drop(replace(before, notes=(*trace.notes, note)), live=True)
+    first, end = falls[-1]
+    last = first + int(np.argmin(trace.occupancy[first:end]))
+    high, low, at = trace.occupancy[first - 1], trace.occupancy[last], trace.t_s[first]
     note = (
-        f"occupancy fell from {before:.3f} to {after:.3f} at {at:.1f} s (restart, or sessions left); "
+        f"occupancy fell from {high:.3f} to {low:.3f} at {at:.1f} s (restart, or sessions left); "
         "only later samples count"
     )
     return OccupancyTrace(trace.t_s[last:], trace.occupancy[last:], (*trace.notes, note))
+
+
+def _falls(trace: OccupancyTrace) -> list[tuple[int, int]]:
+    """Runs of samples, as (first, end), that lie more than `DROP` below one of the `FALL_S` before."""
+    level, highest = trace.occupancy, trace.occupancy.copy()
+    lags = max(1, min(MOST_LAGS, math.ceil(FALL_S / trace.spacing_s))) if trace.spacing_s > 0 else 1
+    for lag in range(1, lags + 1):
+        highest[lag:] = np.maximum(highest[lag:], level[:-lag])
+    low = np.flatnonzero(level < highest - DROP)
+    if not len(low):
+        return []
+    starts = np.flatnonzero(np.diff(low, prepend=-2) > 1)
+    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(low, starts[1:])]
 
 
 def _time(value: float | None, number: int, where: str) -> float:

@@ -34,7 +34,35 @@ def test_values_that_are_no_numbers_are_gaps_and_said(values: list[float], bad: 
 def test_only_what_follows_the_last_fall_counts() -> None:
     trace = clean_trace([(0, 0.5), (1, 0.6), (2, 0.1), (3, 0.2), (4, 0.0), (5, 0.1)])
     assert list(trace.t_s) == [4, 5]
-    assert "fell from 0.200 to 0.000 at 4.0 s" in trace.notes[-1]
+    assert "fell from 0.600 to 0.000 at 2.0 s" in trace.notes[-1]
+
+
+def rise_and_end(every_s: float) -> list[tuple[float, float | None]]:
+    """A rise of 60 s, then sessions that leave one after the other within 1.5 s, then 1 s of an empty pool."""
+    times = [k * every_s for k in range(int(62.5 / every_s))]
+    return [(t, 0.01 * t if t <= 60 else max(0.0, 0.6 - (t - 60) * 0.4)) for t in times]
+
+
+@pytest.mark.parametrize("every_s", [0.08, 0.5, 1.0])
+def test_the_end_of_a_run_is_not_its_trend(every_s: float) -> None:
+    trace = clean_trace(rise_and_end(every_s))
+    assert trace.t_s[-1] == pytest.approx(60, abs=1.01)
+    assert trace.occupancy[-1] > 0.58
+    assert "sessions left" in trace.notes[-1]
+
+
+def test_a_live_trace_goes_on_after_a_fall() -> None:
+    trace = clean_trace(rise_and_end(0.5), live=True)
+    assert trace.t_s[0] > 60
+    assert trace.occupancy[0] < 0.1
+
+
+def test_a_fall_in_small_steps_is_one() -> None:
+    fine: list[tuple[float, float | None]] = [(0.1 * k, 0.01 * k) for k in range(50)]
+    fine += [(5 + 0.1 * k, 0.5 - 0.025 * k) for k in range(20)]
+    fine += [(7 + 0.1 * k, 0.01 * k) for k in range(50)]
+    trace = clean_trace(fine)
+    assert trace.t_s[0] == pytest.approx(7, abs=0.1)
 
 
 def test_gaps_in_time_are_said() -> None:
