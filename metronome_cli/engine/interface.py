@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -52,7 +53,7 @@ class InteractionModel(Protocol):
         """Cache positions that this slot's next frame will append (the engine reserves them first)."""
 
     def open(self, slot: int) -> None:
-        """Fresh per-session state for this slot."""
+        """Create the session state of this slot."""
 
     def close(self, slot: int) -> None:
         """Drop this slot's state."""
@@ -73,18 +74,16 @@ class InteractionModel(Protocol):
 
 @runtime_checkable
 class HasStagePools(Protocol):
-    """A model with stages on pools of their own. A session that finds no block in one of them says nothing in
-    that frame: its output has no tokens."""
+    """A model with stages on pools of their own. A session without a free block in one of them has
+    no tokens in that frame."""
 
     def pools(self) -> Mapping[str, PoolState]:
         """The pools beside the decoder's, by stage."""
 
 
-class FrameReply(Protocol):
-    """What one slot's frame produced."""
+@dataclass(frozen=True, slots=True)
+class FrameReply:
+    """Output of one slot in one frame. tokens: text first, then codec codes if the model returns them."""
 
-    @property
-    def tokens(self) -> Sequence[int]: ...
-
-    @property
-    def audio(self) -> Audio | None: ...
+    tokens: Sequence[int]
+    audio: Audio | None = None

@@ -15,35 +15,32 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from metronome_cli.core.types import Audio
 from metronome_cli.engine.interface import CachedDecoder
 from metronome_cli.engine.projection import Projection
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """Reply of one slot in one frame. Implements `engine.interface.FrameReply`."""
+class SlotSampler(Protocol):
+    """Samples tokens, with state per slot."""
 
-    tokens: Sequence[int]
-    audio: Audio | None = None
+    def open(self, slot: int) -> None: ...
+
+    def close(self, slot: int) -> None: ...
+
+    def pick(self, slots: Sequence[int], logits: Tensor) -> Tensor: ...
 
 
 class ReplyRule(Protocol):
     """Rule for the reply of one session in one frame."""
 
+    tokens: list[int]
+    states: list[Tensor]  # after each token that was fed, [hidden] each
+
     @property
-    def wants(self) -> bool:
+    def wants_more(self) -> bool:
         """True if another token is needed."""
 
-    def hear(self, token: int) -> bool:
+    def accept(self, token: int) -> bool:
         """Accept the sampled token, or replace it. Returns True if it is fed back in this frame."""
-
-    @property
-    def said(self) -> int:
-        """The token taken last."""
-
-    def fed(self, hidden: Tensor) -> None:
-        """The state after that token was fed, [hidden]."""
 
 
 @dataclass(slots=True)
@@ -56,19 +53,12 @@ class FixedLengthReply:
     states: list[Tensor] = field(default_factory=list)  # after each token that was fed
 
     @property
-    def wants(self) -> bool:
+    def wants_more(self) -> bool:
         return len(self.tokens) < self.wanted
 
-    @property
-    def said(self) -> int:
-        return self.tokens[-1]
-
-    def hear(self, token: int) -> bool:
+    def accept(self, token: int) -> bool:
         self.tokens.append(token)
         return self.feed_last or len(self.tokens) < self.wanted
-
-    def fed(self, hidden: Tensor) -> None:
-        self.states.append(hidden)
 
 
 @dataclass(slots=True)
@@ -103,10 +93,10 @@ class PendingTokens:
         rows = vocabulary.embed([self._tokens.pop(slot) for slot in compress(slots, waits)])
         return torch.split(rows, [int(one) for one in waits])
 
-    def keep(self, slots: Sequence[int], said: Sequence[FixedLengthReply]) -> None:
+    def keep(self, slots: Sequence[int], rules: Sequence[ReplyRule]) -> None:
         """Keep the last token of each slot that replied."""
         self._tokens.update(
-            (slot, speaker.said) for slot, speaker in zip(slots, said, strict=True) if speaker.tokens
+            (slot, rule.tokens[-1]) for slot, rule in zip(slots, rules, strict=True) if rule.tokens
         )
 
     def drop(self, slot: int) -> None:
@@ -126,22 +116,22 @@ def decode_replies(
     stack: CachedDecoder,
     slots: Sequence[int],
     hidden: Tensor,
-    speakers: Sequence[ReplyRule],
+    rules: Sequence[ReplyRule],
     *,
     vocabulary: Vocabulary,
     pick: SampleTokens,
 ) -> None:
     """Decode until every rule is complete. hidden: [batch, hidden], the state before each first token."""
-    rows = [row for row, speaker in enumerate(speakers) if speaker.wants]
+    rows = [row for row, rule in enumerate(rules) if rule.wants_more]
     hidden = hidden[rows]
     while rows:
         picked = pick([slots[row] for row in rows], vocabulary.logits(hidden)).tolist()
-        rows = [row for row, token in zip(rows, picked, strict=True) if speakers[row].hear(token)]
+        rows = [row for row, token in zip(rows, picked, strict=True) if rules[row].accept(token)]
         if not rows:
             return
-        embeds = vocabulary.embed([speakers[row].said for row in rows])
+        embeds = vocabulary.embed([rules[row].tokens[-1] for row in rows])
         hidden = stack.forward([slots[row] for row in rows], embeds[:, None].to(stack.dtype), [1] * len(rows))
         for row, state in zip(rows, hidden, strict=True):
-            speakers[row].fed(state)
-        going = [at for at, row in enumerate(rows) if speakers[row].wants]
+            rules[row].states.append(state)
+        going = [at for at, row in enumerate(rows) if rules[row].wants_more]
         rows, hidden = [rows[at] for at in going], hidden[going]

@@ -12,22 +12,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.types import Audio
 from metronome_cli.engine.decoder_weights import DecoderWeights
-from metronome_cli.engine.interface import CachedDecoder, StageTimer
+from metronome_cli.models.adapter import AdapterModel
 from metronome_cli.models.adapter_options import AdapterOptions
 from metronome_cli.models.audio.audio_tokens import audio_to_tokens
-from metronome_cli.models.decoding import (
-    FixedLengthReply,
-    PendingTokens,
-    Spoken,
-    Vocabulary,
-    decode_replies,
-    prefill,
-)
+from metronome_cli.models.decoding import Vocabulary
 from metronome_cli.models.registry import LoadedModel
 from metronome_cli.models.sampling import Sampler
 from metronome_cli.models.weights.load_decoder import BlockVariant, load_decoder, weight_source, working_dtype
@@ -48,18 +42,13 @@ _FORMS = {
 }
 
 
-class PlainDecoder:
-    """Implements `engine.interface.InteractionModel`. State per slot: the token that was not fed yet."""
-
-    stages: tuple[str, ...] = ("encode", "prefill", "decode")
+class PlainDecoder(AdapterModel):
+    """State per slot: the token that was not fed yet."""
 
     def __init__(self, vocabulary: Vocabulary, into: int, sampler: Sampler, source: str) -> None:
-        self._vocabulary = vocabulary
+        super().__init__(vocabulary, sampler)
         self._into = into
-        self._sampler = sampler
         self._source = source
-        self._unfed = PendingTokens()
-        self._open: set[int] = set()
 
     @classmethod
     def from_profile(
@@ -73,55 +62,24 @@ class PlainDecoder:
 
     def positions(self, slot: int, tokens_out: int) -> int:
         """See `InteractionModel.positions`. The last token of a frame waits for the next one."""
-        return self._unfed.positions(slot, self._into, tokens_out)
+        return self._pending.positions(slot, self._into, tokens_out)
 
-    def open(self, slot: int) -> None:
-        """Raises ValueError for a slot that is open."""
-        if slot in self._open:
-            raise ValueError(f"slot {slot} is open already")
-        self._open.add(slot)
-        self._sampler.open(slot)
+    def encode(self, slots: Sequence[int], audio: Sequence[Audio]) -> Sequence[Tensor]:
+        """Audio as tokens, embedded."""
+        size = len(self.vocabulary.embedding)
+        return [self.vocabulary.embed(audio_to_tokens(samples, self._into, size)) for samples in audio]
 
-    def close(self, slot: int) -> None:
-        """Forget this slot."""
-        self._open.remove(slot)
-        self._unfed.drop(slot)
-        self._sampler.close(slot)
-
-    @torch.inference_mode()
-    def frame(
-        self,
-        stack: CachedDecoder,
-        slots: Sequence[int],
-        audio: Sequence[Audio],
-        tokens_out: Sequence[int],
-        timer: StageTimer,
-    ) -> Sequence[Spoken]:
-        """One frame of each slot; audio[i]: [samples of a frame]."""
-        with timer("encode"):
-            heard = [
-                audio_to_tokens(samples, self._into, len(self._vocabulary.embedding)) for samples in audio
-            ]
-        with timer("prefill"):
-            unfed = self._unfed.take(slots, self._vocabulary)
-            rows = [
-                torch.cat((row, self._vocabulary.embed(ids))) for row, ids in zip(unfed, heard, strict=True)
-            ]
-            hidden = prefill(stack, slots, rows)
-        speakers = [FixedLengthReply(wanted) for wanted in tokens_out]
-        with timer("decode"):
-            decode_replies(
-                stack, slots, hidden, speakers, vocabulary=self._vocabulary, pick=self._sampler.pick
-            )
-        self._unfed.keep(slots, speakers)
-        return [Spoken(speaker.tokens) for speaker in speakers]
+    def prompt_rows(self, slots: Sequence[int], heard: Sequence[Tensor] | Tensor) -> list[Tensor]:
+        """The pending token, then the embeddings of the audio."""
+        pending = self._pending.take(slots, self.vocabulary)
+        return [torch.cat(parts) for parts in zip(pending, heard, strict=True)]
 
     def describe(self) -> Mapping[str, Any]:
         """Adapter, weights, parameters outside the decoder's layers, bytes of state a session."""
         return {
             "adapter": "decoder",
             "weights": self._source,
-            "parameters": self._vocabulary.embedding.numel(),
+            "parameters": self.vocabulary.embedding.numel(),
             "state_bytes": 8,
             "audio": "loudness and zero crossings of each slice, hashed to a token",
         }

@@ -24,20 +24,13 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.types import Audio
 from metronome_cli.engine.decoder_weights import DecoderWeights
-from metronome_cli.engine.interface import CachedDecoder, StageTimer
 from metronome_cli.engine.projection import Projection
+from metronome_cli.models.adapter import AdapterModel
 from metronome_cli.models.adapter_options import AdapterOptions
 from metronome_cli.models.audio.causal_encoder import CausalEncoder, CausalEncoderShape
 from metronome_cli.models.audio.log_mel import HOPS_PER_S
 from metronome_cli.models.audio.slot_rows import SlotRows
-from metronome_cli.models.decoding import (
-    FixedLengthReply,
-    PendingTokens,
-    Spoken,
-    Vocabulary,
-    decode_replies,
-    prefill,
-)
+from metronome_cli.models.decoding import PendingTokens, Vocabulary
 from metronome_cli.models.registry import LoadedModel
 from metronome_cli.models.sampling import Sampler
 from metronome_cli.models.weights.source import RandomSource
@@ -45,26 +38,23 @@ from metronome_cli.models.weights.source import RandomSource
 _OPTIONS: Mapping[str, float] = {"encoder_width": 256, "encoder_blocks": 2, "temperature": 0.0}
 
 
-class SpeechLm:
-    """Implements `engine.interface.InteractionModel`. State per slot: the encoder's row, and the token not fed
-    back yet."""
-
-    stages: tuple[str, ...] = ("encode", "prefill", "decode")
+class SpeechLm(AdapterModel):
+    """State per slot: the encoder's row, and the token that was not fed back yet."""
 
     def __init__(
         self, encoder: CausalEncoder, into: int, vocab: int, weights: RandomSource, sampler: Sampler
     ) -> None:
         hidden = encoder.shape.hidden
-        self._encoder = encoder
-        self._into = into
-        self._weights = weights
-        self._sampler = sampler
-        self.vocabulary = Vocabulary(
+        vocabulary = Vocabulary(
             weights.tensor("tokens.embedding", vocab, hidden, fan_in=1),
             Projection(weights.tensor("tokens.head", vocab, hidden)),
         )
+        super().__init__(vocabulary, sampler)
+        self._tokens = sampler
+        self._encoder = encoder
+        self._into = into
+        self._weights = weights
         self._heard = SlotRows(encoder.state_width, weights.device)
-        self._unfed = PendingTokens()
 
     @classmethod
     def from_profile(cls, profile: Profile, device: torch.device | str, seed: int) -> SpeechLm:
@@ -85,50 +75,26 @@ class SpeechLm:
         """Return a model on the same weights with no open slot."""
         other = copy.copy(self)
         other._heard = SlotRows(self._encoder.state_width, self._weights.device)
-        other._sampler = self._sampler.fresh()
-        other._unfed = PendingTokens()
+        other._sampler = self._tokens.fresh()
+        other._pending = PendingTokens()
+        other._open = set()
         return other
 
     def positions(self, slot: int, tokens_out: int) -> int:
         """See `InteractionModel.positions`. The last token of the frame waits for the next one."""
-        return self._unfed.positions(slot, self._into, tokens_out)
+        return self._pending.positions(slot, self._into, tokens_out)
 
-    def open(self, slot: int) -> None:
-        """Open a slot with initial state. Raises ValueError if it is open."""
+    def begin(self, slot: int) -> None:
         self._heard.open(slot)
-        self._sampler.open(slot)
 
-    def close(self, slot: int) -> None:
-        """Forget this slot."""
+    def end(self, slot: int) -> None:
         self._heard.close(slot)
-        self._sampler.close(slot)
-        self._unfed.drop(slot)
 
-    @torch.inference_mode()
-    def frame(
-        self,
-        stack: CachedDecoder,
-        slots: Sequence[int],
-        audio: Sequence[Audio],
-        tokens_out: Sequence[int],
-        timer: StageTimer,
-    ) -> Sequence[Spoken]:
-        """One frame of each slot; audio[i]: [samples of a frame]."""
-        with timer("encode"):
-            heard = self.encode(slots, audio)
-        with timer("prefill"):
-            unfed = self._unfed.take(slots, self.vocabulary)
-            rows = [torch.cat(parts) for parts in zip(unfed, heard, strict=True)]
-            hidden = prefill(stack, slots, rows)
-        speakers = [FixedLengthReply(wanted) for wanted in tokens_out]
-        with timer("decode"):
-            decode_replies(
-                stack, slots, hidden, speakers, vocabulary=self.vocabulary, pick=self._sampler.pick
-            )
-        self._unfed.keep(slots, speakers)
-        return [Spoken(speaker.tokens) for speaker in speakers]
+    def prompt_rows(self, slots: Sequence[int], heard: Sequence[Tensor] | Tensor) -> list[Tensor]:
+        """The pending token, then the embeddings of the audio."""
+        pending = self._pending.take(slots, self.vocabulary)
+        return [torch.cat(parts) for parts in zip(pending, heard, strict=True)]
 
-    @torch.inference_mode()
     def encode(self, slots: Sequence[int], audio: Sequence[Audio]) -> Tensor:
         """Encode the next frame of these slots: [batch, into, hidden]. Advances their state."""
         samples = torch.from_numpy(np.stack(audio)).to(self._weights.device)

@@ -27,9 +27,9 @@ def heard(unit: ModelDecidedUnit | ScheduledUnit, tokens: Sequence[int]) -> list
     """Which of the tokens were fed; stops when the unit wants no more."""
     fed = []
     for token in tokens:
-        if not unit.wants:
+        if not unit.wants_more:
             break
-        fed.append(unit.hear(token))
+        fed.append(unit.accept(token))
     return fed
 
 

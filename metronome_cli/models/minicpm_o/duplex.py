@@ -89,14 +89,10 @@ class ScheduledUnit:
     states: list[Tensor] = field(default_factory=list)  # after each token that was fed
 
     @property
-    def wants(self) -> bool:
+    def wants_more(self) -> bool:
         return len(self.tokens) < self.slots
 
-    @property
-    def said(self) -> int:
-        return self.tokens[-1]
-
-    def hear(self, token: int) -> bool:
+    def accept(self, token: int) -> bool:
         last = len(self.tokens) == self.slots - 1
         if last:
             token = self.ids.chunk_eos if self.speaks else self.ids.listen
@@ -104,9 +100,6 @@ class ScheduledUnit:
             token = self.ids.speak
         self.tokens.append(token)
         return not last
-
-    def fed(self, hidden: Tensor) -> None:
-        self.states.append(hidden)
 
     @property
     def turn_over(self) -> bool:
@@ -130,14 +123,10 @@ class ModelDecidedUnit:
         return bool(self.tokens) and self.tokens[0] != self.ids.listen
 
     @property
-    def wants(self) -> bool:
+    def wants_more(self) -> bool:
         return not self.ended
 
-    @property
-    def said(self) -> int:
-        return self.tokens[-1]
-
-    def hear(self, token: int) -> bool:
+    def accept(self, token: int) -> bool:
         if len(self.tokens) == SLOTS - 1:
             token = self.ids.chunk_eos
         elif token == self.ids.listen and (self.open_turn or self.tokens):
@@ -146,9 +135,6 @@ class ModelDecidedUnit:
         self.ended = token in self.ids.ends
         self.turn_over = self.turn_over or token in (self.ids.turn_eos, self.ids.listen)
         return not self.ended
-
-    def fed(self, hidden: Tensor) -> None:
-        self.states.append(hidden)
 
 
 DuplexUnit = ScheduledUnit | ModelDecidedUnit

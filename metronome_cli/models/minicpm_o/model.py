@@ -25,14 +25,14 @@ import torch
 from torch import Tensor
 
 from metronome_cli.config.profile import Profile
-from metronome_cli.core.types import Audio, PoolState
+from metronome_cli.core.types import Audio
 from metronome_cli.engine.decoder_weights import DecoderWeights
-from metronome_cli.engine.interface import CachedDecoder, StageTimer
-from metronome_cli.models.decoding import FixedLengthReply, SampleTokens, Spoken, decode_replies, prefill
+from metronome_cli.engine.interface import CachedDecoder
+from metronome_cli.models.adapter import AdapterModel
+from metronome_cli.models.decoding import ReplyRule, SlotSampler
 from metronome_cli.models.minicpm_o.duplex import (
     SLOTS,
     DuplexSampler,
-    DuplexUnit,
     ModelDecidedUnit,
     ScheduledUnit,
 )
@@ -61,25 +61,24 @@ class UnitState:
     fresh: bool = True
 
 
-class MiniCpmO:
-    """Implements `engine.interface.InteractionModel`."""
+class MiniCpmO(AdapterModel):
+    """State per slot: `UnitState`."""
 
     def __init__(
         self, weights: MiniCpmWeights, per_unit: float, seed: int, talker: TalkerStage | None
     ) -> None:
-        self.stages: tuple[str, ...] = ("encode", "prefill", "decode") + (("talker",) if talker else ())
         self._weights = weights
         self._shape = shape = weights.shape
         self._per_unit = per_unit  # cache positions a unit on average, to tell a session's age by
-        self._talker = talker
         self._decides = shape.version == "4.5" and (
             shape.decide == "model" or (shape.decide == "auto" and weights.source != "random")
         )
-        self._sampler: Sampler | DuplexSampler = (
+        sampler: SlotSampler = (
             DuplexSampler(weights.ids, seed, shape.word_temperature)
             if self._decides
             else Sampler(shape.temperature, seed)
         )
+        super().__init__(weights.vocabulary, sampler, talker)
         device = weights.decoder.device
         self._mel45 = UnitMel45(shape.encoder.mels, device)
         self._mel26 = UnitMel26(shape.encoder.mels, device)
@@ -103,56 +102,6 @@ class MiniCpmO:
             return before + tokens_out
         return before + max(0, tokens_out - 1)
 
-    def open(self, slot: int) -> None:
-        """Nothing heard, nothing said. Raises ValueError for a slot that is open."""
-        if slot in self._sessions:
-            raise ValueError(f"slot {slot} is open already")
-        decoder = self._weights.decoder
-        self._sessions[slot] = UnitState(EncoderCache(self._shape.encoder, decoder.device, decoder.dtype))
-        self._sampler.open(slot)
-        if self._talker is not None:
-            self._talker.open(slot)
-
-    def close(self, slot: int) -> None:
-        """Forget this slot."""
-        del self._sessions[slot]
-        self._sampler.close(slot)
-        if self._talker is not None:
-            self._talker.close(slot)
-
-    @torch.inference_mode()
-    def frame(
-        self,
-        stack: CachedDecoder,
-        slots: Sequence[int],
-        audio: Sequence[Audio],
-        tokens_out: Sequence[int],
-        timer: StageTimer,
-    ) -> Sequence[Spoken]:
-        """One unit of each slot; audio[i]: [16,000 samples]."""
-        sessions = [self._sessions[slot] for slot in slots]
-        speaks = [wanted > self._shape.listening for wanted in tokens_out]
-        for slot, session, begins in zip(slots, sessions, speaks, strict=True):
-            self._settle(session, stack.length(slot), begins)
-        with timer("encode"):
-            embeds = self.encode(slots, audio)
-        with timer("prefill"):
-            before = prefill(stack, slots, self._rows(sessions, embeds))
-        units = [self._unit(s, n, spoken) for s, n, spoken in zip(sessions, tokens_out, speaks, strict=True)]
-        pick: SampleTokens = self._sampler.pick
-        with timer("decode"):
-            decode_replies(stack, slots, before, units, vocabulary=self._weights.vocabulary, pick=pick)
-        for session, unit in zip(sessions, units, strict=True):
-            self._end_unit(session, unit)
-        silent: set[int] = set()
-        if self._talker is not None:
-            with timer("talker"):
-                silent = self._speak(self._talker, slots, before, units)
-        return [
-            Spoken(() if slot in silent else unit.tokens) for slot, unit in zip(slots, units, strict=True)
-        ]
-
-    @torch.inference_mode()
     def encode(self, slots: Sequence[int], audio: Sequence[Audio]) -> Tensor:
         """The next second of these slots for the language model: [batch, 10 or 25, hidden]. Moves their
         state."""
@@ -166,10 +115,6 @@ class MiniCpmO:
         self._encoder_peak = max(self._encoder_peak, held)
         embeds: Tensor = self._weights.projection(heard)
         return embeds
-
-    def pools(self) -> Mapping[str, PoolState]:
-        """Pools beside the language model's."""
-        return {} if self._talker is None else {"talker": self._talker.pool()}
 
     def describe(self) -> Mapping[str, Any]:
         """Adapter, weights, parameters outside the language model's layers, bytes of state a session."""
@@ -196,20 +141,29 @@ class MiniCpmO:
         """Positions of a unit up to its answer; 4.5's `</unit>` goes with the next one."""
         return self._shape.into - 1 if self._shape.version == "4.5" else self._shape.into
 
-    def _settle(self, session: UnitState, length: int, begins: bool) -> None:
-        """A session opened at an age takes its place in the sawtooth; 2.6 drops the cache as an answer
-        begins."""
-        if session.fresh and length:
-            session.cache.fill(round(length / self._per_unit) % UNITS_KEPT * UNIT_POSITIONS)
-        if self._shape.version == "2.6" and begins and not session.speaking:
-            session.cache.reset()
-        session.fresh = False
+    def begin(self, slot: int) -> None:
+        decoder = self._weights.decoder
+        self._sessions[slot] = UnitState(EncoderCache(self._shape.encoder, decoder.device, decoder.dtype))
 
-    def _rows(self, sessions: Sequence[UnitState], embeds: Tensor) -> list[Tensor]:
-        """Each session's unfed tokens, then its unit: [n, hidden] each."""
-        ids, vocabulary = self._weights.ids, self._weights.vocabulary
-        rows = []
-        for session, heard in zip(sessions, embeds, strict=True):
+    def end(self, slot: int) -> None:
+        del self._sessions[slot]
+
+    def prepare(self, stack: CachedDecoder, slots: Sequence[int], tokens_out: Sequence[int]) -> None:
+        """A session opened at an age starts in the middle of the encoder's cycle. 2.6 drops the encoder's cache
+        when an answer begins."""
+        for slot, wanted in zip(slots, tokens_out, strict=True):
+            session, length = self._sessions[slot], stack.length(slot)
+            if session.fresh and length:
+                session.cache.fill(round(length / self._per_unit) % UNITS_KEPT * UNIT_POSITIONS)
+            if self._shape.version == "2.6" and wanted > self._shape.listening and not session.speaking:
+                session.cache.reset()
+            session.fresh = False
+
+    def prompt_rows(self, slots: Sequence[int], heard: Sequence[Tensor] | Tensor) -> list[Tensor]:
+        """Each session's pending tokens, then its unit."""
+        ids, embed, rows = self._weights.ids, self.vocabulary.embed, []
+        for slot, audio in zip(slots, heard, strict=True):
+            session = self._sessions[slot]
             opening, closing = [*session.unfed], []
             if self._shape.version == "4.5" or self._shape.into > self._shape.audio + 2:
                 opening.append(ids.unit)
@@ -217,46 +171,39 @@ class MiniCpmO:
                 opening.append(ids.audio_start)
                 closing.append(ids.audio_end)
             session.unfed = []
-            rows.append(torch.cat([vocabulary.embed(opening), heard, vocabulary.embed(closing)]))
+            rows.append(torch.cat([embed(opening), audio, embed(closing)]))
         return rows
 
-    def _unit(self, session: UnitState, wanted: int, speaks: bool) -> DuplexUnit | FixedLengthReply:
+    def replies(self, slots: Sequence[int], tokens_out: Sequence[int]) -> Sequence[ReplyRule]:
+        """2.6: a number of tokens. 4.5: a unit that the load or the model decides on."""
         if self._shape.version == "2.6":
-            return FixedLengthReply(wanted, feed_last=self._talker is not None)
+            return super().replies(slots, tokens_out)
+        ids = self._weights.ids
         if self._decides:
-            return ModelDecidedUnit(self._weights.ids, open_turn=session.speaking)
-        return ScheduledUnit(self._weights.ids, max(1, wanted), speaks)
+            return [ModelDecidedUnit(ids, open_turn=self._sessions[slot].speaking) for slot in slots]
+        listening = self._shape.listening
+        return [ScheduledUnit(ids, max(1, wanted), wanted > listening) for wanted in tokens_out]
 
-    def _end_unit(self, session: UnitState, unit: DuplexUnit | FixedLengthReply) -> None:
-        if isinstance(unit, FixedLengthReply):
-            session.unfed = [] if unit.feed_last else unit.tokens[-1:]
-            session.speaking = len(unit.tokens) > self._shape.listening
-            return
-        session.unfed = [unit.tokens[-1], self._weights.ids.unit_end]
-        session.speaking = (session.speaking or unit.speaks) and not unit.turn_over
+    def keep(self, slots: Sequence[int], rules: Sequence[ReplyRule]) -> None:
+        """Keep the tokens that precede the next unit, and whether a turn is open."""
+        for slot, rule in zip(slots, rules, strict=True):
+            session = self._sessions[slot]
+            if isinstance(rule, ScheduledUnit | ModelDecidedUnit):
+                session.unfed = [rule.tokens[-1], self._weights.ids.unit_end]
+                session.speaking = (session.speaking or rule.speaks) and not rule.turn_over
+            else:
+                session.unfed = [] if self._talker is not None else rule.tokens[-1:]
+                session.speaking = len(rule.tokens) > self._shape.listening
 
-    def _speak(
-        self,
-        talker: TalkerStage,
-        slots: Sequence[int],
-        before: Tensor,
-        units: Sequence[DuplexUnit | FixedLengthReply],
-    ) -> set[int]:
-        """Synthesize the replies of speaking slots. A slot without a free block in the talker's pool has no audio."""
-        speaking: dict[int, TalkerInput] = {}
-        for slot, state, unit in zip(slots, before, units, strict=True):
-            if isinstance(unit, FixedLengthReply):
-                if len(unit.tokens) > self._shape.listening:
-                    speaking[slot] = TalkerInput(state, unit.tokens, unit.states)
-            elif unit.speaks:  # the first token only says that it speaks, the last that the unit ends
-                speaking[slot] = TalkerInput(state, unit.tokens[1:-1], unit.states[1:])
-            if slot not in speaking:
-                talker.end_turn(slot)
-        spoken = talker.speak(list(speaking), list(speaking.values()))
-        for slot, unit in zip(slots, units, strict=True):
-            if slot in speaking and isinstance(unit, ModelDecidedUnit) and unit.turn_over:
-                talker.end_turn(slot)
-        return set(speaking) - set(spoken)
+    def spoken(self, slot: int, before: Tensor, rule: ReplyRule) -> TalkerInput | None:
+        """The text of a unit without its first token, `<|speak|>`, and its last, which ends the unit."""
+        if isinstance(rule, ScheduledUnit | ModelDecidedUnit):
+            return TalkerInput(before, rule.tokens[1:-1], rule.states[1:]) if rule.speaks else None
+        speaks = len(rule.tokens) > self._shape.listening
+        return TalkerInput(before, rule.tokens, rule.states) if speaks else None
+
+    def ends_turn(self, rule: ReplyRule) -> bool:
+        return isinstance(rule, ModelDecidedUnit) and rule.turn_over
 
 
 def _exactness(version: str) -> str:

@@ -20,19 +20,11 @@ from torch import Tensor
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.types import Audio
 from metronome_cli.engine.decoder_weights import DecoderWeights
-from metronome_cli.engine.interface import CachedDecoder, StageTimer
+from metronome_cli.engine.interface import CachedDecoder, FrameReply, StageTimer
 from metronome_cli.models.moshi.frame_sampling import FrameSampler
 from metronome_cli.models.moshi.token_streams import TokenStreams
 from metronome_cli.models.moshi.weights import MoshiWeights, load_network
 from metronome_cli.models.registry import LoadedModel
-
-
-@dataclass(frozen=True, slots=True)
-class MoshiOutput:
-    """One slot's frame: implements `engine.interface.FrameReply`. tokens: text first, then the codes said."""
-
-    tokens: Sequence[int]
-    audio: Audio | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +97,7 @@ class MoshiModel:
         audio: Sequence[Audio],
         tokens_out: Sequence[int],
         timer: StageTimer,
-    ) -> Sequence[MoshiOutput]:
+    ) -> Sequence[FrameReply]:
         """One frame of each slot; audio[i]: [samples of a frame].
 
         The tokens are the text token, then the codes, the first `tokens_out[i]` of them. There is no audio
@@ -116,10 +108,10 @@ class MoshiModel:
         reply = self.reply(stack, slots, heard, timer)
         tokens = reply.said.tolist()
         if self._network.depth is None:
-            return [MoshiOutput(row[:n]) for row, n in zip(tokens, tokens_out, strict=True)]
+            return [FrameReply(row[:n]) for row, n in zip(tokens, tokens_out, strict=True)]
         with timer("codec"):
             sound = self._speak(slots, reply)
-        return [MoshiOutput(row[:n], out) for row, n, out in zip(tokens, tokens_out, sound, strict=True)]
+        return [FrameReply(row[:n], out) for row, n, out in zip(tokens, tokens_out, sound, strict=True)]
 
     @torch.inference_mode()
     def reply(

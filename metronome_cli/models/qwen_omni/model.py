@@ -24,17 +24,10 @@ from torch import Tensor
 
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import UsageError
-from metronome_cli.core.types import Audio, PoolState
-from metronome_cli.engine.interface import CachedDecoder, StageTimer
+from metronome_cli.core.types import Audio
+from metronome_cli.models.adapter import AdapterModel
 from metronome_cli.models.audio.whisper_mel import HOP, RATE, WhisperMelStream, WhisperStreamingMel
-from metronome_cli.models.decoding import (
-    FixedLengthReply,
-    PendingTokens,
-    Spoken,
-    Vocabulary,
-    decode_replies,
-    prefill,
-)
+from metronome_cli.models.decoding import ReplyRule, Vocabulary
 from metronome_cli.models.qwen_omni.shape import CODES_PER_S, TALKER_CONTEXT, QwenOmniShape
 from metronome_cli.models.qwen_omni.talker import (
     CodePredictor,
@@ -86,20 +79,17 @@ class OmniFrame:
         return cls(samples // HOP, audio, markers, profile.tokens.out.listening)
 
 
-class QwenOmni:
-    """Implements `engine.interface.InteractionModel`. State per slot: the mel's carry, and the token not fed yet."""
+class QwenOmni(AdapterModel):
+    """State per slot: the mel's carry, and the token that was not fed yet."""
 
     def __init__(
         self, weights: QwenOmniWeights, plan: OmniFrame, sampler: Sampler, talker: TalkerStage | None
     ) -> None:
-        self.stages: tuple[str, ...] = ("encode", "prefill", "decode") + (("talker",) if talker else ())
+        super().__init__(weights.vocabulary, sampler, talker)
         self._weights = weights
         self._plan = plan
-        self._sampler = sampler
-        self._talker = talker
         self._mel = WhisperStreamingMel(weights.shape.tower.mels, weights.decoder.device)
         self._heard: dict[int, WhisperMelStream] = {}
-        self._unfed = PendingTokens()
         markers = _within(_MARKERS[weights.shape.family], weights.vocabulary)
         self._markers = weights.vocabulary.embed(markers)
 
@@ -115,64 +105,32 @@ class QwenOmni:
         """See `InteractionModel.positions`."""
         if self._talker is not None:
             return self._plan.into + tokens_out
-        return self._unfed.positions(slot, self._plan.into, tokens_out)
+        return self._pending.positions(slot, self._plan.into, tokens_out)
 
-    def open(self, slot: int) -> None:
-        """Nothing heard, nothing said. Raises ValueError for a slot that is open."""
-        if slot in self._heard:
-            raise ValueError(f"slot {slot} is open already")
+    def begin(self, slot: int) -> None:
         self._heard[slot] = WhisperMelStream()
-        self._sampler.open(slot)
-        if self._talker is not None:
-            self._talker.open(slot)
 
-    def close(self, slot: int) -> None:
-        """Forget this slot."""
+    def end(self, slot: int) -> None:
         del self._heard[slot]
-        self._unfed.drop(slot)
-        self._sampler.close(slot)
-        if self._talker is not None:
-            self._talker.close(slot)
 
-    @torch.inference_mode()
-    def frame(
-        self,
-        stack: CachedDecoder,
-        slots: Sequence[int],
-        audio: Sequence[Audio],
-        tokens_out: Sequence[int],
-        timer: StageTimer,
-    ) -> Sequence[Spoken]:
-        """One frame of each slot; audio[i]: [samples of a frame]."""
-        with timer("encode"):
-            embeds = self.encode(slots, audio)
-        with timer("prefill"):
-            before = prefill(stack, slots, self._rows(slots, embeds))
-        speakers = [FixedLengthReply(wanted, feed_last=self._talker is not None) for wanted in tokens_out]
-        with timer("decode"):
-            decode_replies(
-                stack, slots, before, speakers, vocabulary=self._weights.vocabulary, pick=self._sampler.pick
-            )
-        silent: set[int] = set()
-        if self._talker is not None:
-            with timer("talker"):
-                silent = self._speak(self._talker, slots, before, speakers)
-        else:
-            self._unfed.keep(slots, speakers)
-        return [
-            Spoken(() if slot in silent else said.tokens) for slot, said in zip(slots, speakers, strict=True)
-        ]
-
-    @torch.inference_mode()
     def encode(self, slots: Sequence[int], audio: Sequence[Audio]) -> Tensor:
         """The next chunk of these slots for the thinker: [batch, audio tokens, hidden]. Moves their state."""
         mel = self._mel([self._heard[slot] for slot in slots], audio)
         embeds: Tensor = self._weights.tower(mel.to(self._weights.decoder.dtype))
         return embeds
 
-    def pools(self) -> Mapping[str, PoolState]:
-        """Pools beside the thinker's."""
-        return {} if self._talker is None else {"talker": self._talker.pool()}
+    def prompt_rows(self, slots: Sequence[int], heard: Sequence[Tensor] | Tensor) -> list[Tensor]:
+        """Each slot's pending token, then its chunk between the markers."""
+        rows = []
+        for pending, chunk in zip(self._pending.take(slots, self.vocabulary), heard, strict=True):
+            marked = (self._markers[:1], chunk, self._markers[1:]) if self._plan.markers else (chunk,)
+            rows.append(torch.cat((pending, *marked)))
+        return rows
+
+    def spoken(self, slot: int, before: Tensor, rule: ReplyRule) -> TalkerInput | None:
+        """Replies longer than that of a listening frame are spoken."""
+        speaks = len(rule.tokens) > self._plan.listening
+        return TalkerInput(before, rule.tokens, rule.states) if speaks else None
 
     def describe(self) -> Mapping[str, Any]:
         """Adapter, weights, parameters outside the thinker's layers, bytes of state a session, exactness."""
@@ -186,26 +144,6 @@ class QwenOmni:
             "talker": self._talker is not None,
             **({} if self._talker is None else {"talker_restarts": self._talker.restarts}),
         }
-
-    def _rows(self, slots: Sequence[int], embeds: Tensor) -> list[Tensor]:
-        """Each slot's unfed token, then its chunk between the markers: [n, hidden] each."""
-        rows = []
-        for unfed, chunk in zip(self._unfed.take(slots, self._weights.vocabulary), embeds, strict=True):
-            marked = (self._markers[:1], chunk, self._markers[1:]) if self._plan.markers else (chunk,)
-            rows.append(torch.cat((unfed, *marked)))
-        return rows
-
-    def _speak(
-        self, talker: TalkerStage, slots: Sequence[int], before: Tensor, speakers: Sequence[FixedLengthReply]
-    ) -> set[int]:
-        """Speaking slots say their tokens; those that found no room in the talker's pool stay silent."""
-        speaking: dict[int, TalkerInput] = {}
-        for slot, state, said in zip(slots, before, speakers, strict=True):
-            if len(said.tokens) > self._plan.listening:
-                speaking[slot] = TalkerInput(state, said.tokens, said.states)
-            else:
-                talker.end_turn(slot)
-        return set(speaking) - set(talker.speak(list(speaking), list(speaking.values())))
 
 
 def _within(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:

@@ -177,29 +177,23 @@ def _reference(
 
 @dataclass(slots=True)
 class _Answer:
-    """Implements `models.talk.Speaker`: goes on to an ending token, or to `ANSWER_TOKENS`."""
+    """Implements `models.decoding.ReplyRule`: decode until an ending token, or `ANSWER_TOKENS`."""
 
     ends: frozenset[int]
     tokens: list[int] = field(default_factory=list)
+    states: list[Tensor] = field(default_factory=list)
 
     @property
     def ended(self) -> bool:
         return bool(self.tokens) and self.tokens[-1] in self.ends
 
     @property
-    def wants(self) -> bool:
+    def wants_more(self) -> bool:
         return not self.ended and len(self.tokens) < ANSWER_TOKENS
 
-    @property
-    def said(self) -> int:
-        return self.tokens[-1]
-
-    def hear(self, token: int) -> bool:
+    def accept(self, token: int) -> bool:
         self.tokens.append(token)
-        return self.wants
-
-    def fed(self, hidden: Tensor) -> None:
-        """Nothing is kept of it."""
+        return self.wants_more
 
 
 def judge(outcome: AnswerOutcome, session: int, number: int, question: Question) -> ConversationTurn:
