@@ -7,7 +7,6 @@ which the others' load is counted (measure/machine_load.py), and the import of t
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
@@ -30,8 +29,8 @@ LEAST_MEMORY = 2 * 2**30
 LEAST_SHARE = 0.9  # of one core
 
 
-def examine(stream: TextIO | None = None) -> Checkup:
-    """Look at everything; `stream` is where a live view would go (stderr)."""
+def examine(stream: TextIO, *, redraws: bool) -> Checkup:
+    """Examine this machine. `stream`: where a live view would go; `redraws`: it is a terminal that can redraw."""
     watch = CpuLoadSampler()
     wakeups = measure_wakeups()
     load = watch.read()
@@ -43,7 +42,7 @@ def examine(stream: TextIO | None = None) -> Checkup:
         *_extras(),
         *_audio(_formats()),
         *_variables(os.environ),
-        _terminal(sys.stderr if stream is None else stream),
+        _terminal(stream, redraws),
         _timer(wakeups),
         *_load(load),
     )
@@ -147,11 +146,9 @@ def _variables(environ: Mapping[str, str]) -> Iterator[CheckupFinding]:
         )
 
 
-def _terminal(stream: TextIO) -> CheckupFinding:
-    from metronome_cli.ui.choose import can_redraw
-
+def _terminal(stream: TextIO, redraws: bool) -> CheckupFinding:
     encoding = getattr(stream, "encoding", None) or "unknown"
-    if can_redraw(stream):
+    if redraws:
         return CheckupFinding("terminal", "ok", f"live view, {encoding}")
     term = os.environ.get("TERM", "")
     why = "not a terminal" if not stream.isatty() else f"TERM={term or 'not set'}"

@@ -140,7 +140,7 @@ def test_text_fits_its_width(width: int) -> None:
     found = (
         *checkup._load(replace(QUIET, busy_cores=4.0, threads=4)),
         checkup._timer(PROMPT),
-        checkup._terminal(io.StringIO()),
+        checkup._terminal(io.StringIO(), False),
     )
     text = render_checkup(Checkup(found, {}, PROMPT, QUIET), width)
     assert max(map(len, text.splitlines())) <= width
@@ -148,7 +148,7 @@ def test_text_fits_its_width(width: int) -> None:
 
 def test_this_machine_can_be_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup, "measure_wakeups", lambda: PROMPT)
-    result = checkup.examine(io.StringIO())
+    result = checkup.examine(io.StringIO(), redraws=False)
     data = checkup_json(result)
     assert data["exit_code"] == 0
     assert {"processor", "memory", "torch", "audio", "timer", "load", "threads"} <= {
