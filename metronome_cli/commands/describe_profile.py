@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 
 from metronome_cli.commands.predict.from_profile import ForecastPlan
+from metronome_cli.config.cache_groups import describe_groups
 from metronome_cli.config.model_shape import CacheStage
 from metronome_cli.config.profile import Profile
 from metronome_cli.forecast.hazards import decoder_growth
@@ -46,7 +47,10 @@ def profile_card(
         positions_per_s=rates,
         growth_bytes_per_s=_times(rates, shape.kv_bytes_per_token),
         context=shape.context,
-        seconds_to_context=_until(shape.context - profile.head_tokens, rates),
+        cache=describe_groups(profile.cache_groups),
+        seconds_to_context=_until(shape.context - profile.head_tokens, rates)
+        if shape.context
+        else _until(0, _none()),
         cache_bytes_per_session=round(
             blocks_per_session(profile, length_s) * block_tokens(profile) * shape.kv_bytes_per_token
         ),

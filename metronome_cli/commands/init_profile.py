@@ -11,16 +11,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from metronome_cli.commands.predict.checkpoint_size import read_model_config
-from metronome_cli.commands.predict.from_checkpoint import SteadyLoad, read_checkpoint
+from metronome_cli.commands.predict.from_checkpoint import (
+    CheckpointProfile,
+    SteadyLoad,
+    read_checkpoint,
+    shape_data,
+)
+from metronome_cli.config.cache_groups import describe_groups
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.validation import validate
 from metronome_cli.config.yaml_file import parse_yaml
 from metronome_cli.core.errors import UsageError, write_hint
 from metronome_cli.core.quantities import format_duration, format_size
-from metronome_cli.forecast.hf_config import DecoderConfig, read_config
+from metronome_cli.forecast.checkpoint_config.read_config import DecoderConfig
 
 FRAME_S, TOKENS_IN, SPOKEN = 0.08, 1, 1  # assumed: Moshi's beat, and a token in and out a frame
 _PLAIN = ("llama", "qwen2", "qwen3", "mistral")  # run by the adapter `decoder`
@@ -42,35 +46,22 @@ class ProfileDraft:
 
 def draft_profile(path: Path, name: str | None = None) -> ProfileDraft:
     """The profile of a config.json, or of a directory with one. Raises UsageError naming the file and the key."""
-    config, file = read_model_config(path)
-    layout = read_config(config, str(file))
     load = SteadyLoad(FRAME_S, TOKENS_IN, SPOKEN, SPOKEN)
     checkpoint = read_checkpoint(path, load)
-    shape = checkpoint.profile.shape
-    called = name or _name(path, config)
+    decoder, file = checkpoint.decoder, checkpoint.file
+    shape, weights = checkpoint.profile.shape, checkpoint.weights
+    called = name or _name(path, decoder)
     text = _TEMPLATE.format(
         file=file.name,
         name=_quoted(called),
-        title=_quoted(f"{_model_type(config)} decoder, from {file.name}"),
-        adapter=_adapter(config, layout),
+        title=_quoted(f"{decoder.model_type} decoder, from {file.name}"),
+        adapter=_adapter(decoder, checkpoint.profile),
         rate=f"{(TOKENS_IN + SPOKEN) / FRAME_S:g}",
-        full=format_duration(shape.context * FRAME_S / (TOKENS_IN + SPOKEN)),
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        hidden=shape.hidden,
-        mlp=shape.mlp,
-        vocab=shape.vocab,
-        dtype=shape.dtype,
-        context=shape.context,
-        theta=f"{shape.rope_theta:.10g}",
-        parameters=shape.parameters,
-        active=shape.active_parameters,
-        weights=checkpoint.weights.size,
-        weights_said=f"{format_size(checkpoint.weights.size)}, {_one_line(checkpoint.weights.how)}",
-        each=format_size(shape.kv_bytes_per_token),
-        policy=f"window({layout.window})" if layout.window else "unbounded",
+        full=_reached(shape.context),
+        cache=describe_groups(decoder.groups),
+        shape=_shape_lines(checkpoint),
+        weights_said=f"{format_size(weights.size)}, {_one_line(weights.how)}" if weights else "unknown",
+        policy=checkpoint.profile.policy,
         source=_quoted(f"{file.name} of {called}"),
         notes="".join(f"  - {_quoted(note)}\n" for note in checkpoint.notes),
     )
@@ -91,26 +82,51 @@ def write_draft(draft: ProfileDraft, file: Path, *, force: bool = False) -> None
         raise UsageError(f"cannot write {file}: {error.strerror}", hint=write_hint(error)) from None
 
 
-def _name(path: Path, config: dict[str, Any]) -> str:
+def _reached(context: int | None) -> str:
+    if context is None:
+        return "no known bound; the file states no context"
+    return f"the context's end after {format_duration(context * FRAME_S / (TOKENS_IN + SPOKEN))}"
+
+
+def _shape_lines(checkpoint: CheckpointProfile) -> str:
+    """The keys of `shape`, a line each; groups of the cache that are not plain, a line each."""
+    data = shape_data(checkpoint.decoder, checkpoint.weights)
+    groups = data.pop("cache", [])
+    lines = [f"  {key}: {_scalar(key, value)}" for key, value in data.items()]
+    if groups:
+        lines.append("  cache:")
+    for group in groups:
+        known = {key: value for key, value in group.items() if value not in (None, 0, False)}
+        lines.append(
+            "    - {" + ", ".join(f"{key}: {_scalar(key, value)}" for key, value in known.items()) + "}"
+        )
+    return "\n".join(lines)
+
+
+def _scalar(key: str, value: object) -> str:
+    if key in ("weight_bytes", "state_bytes"):
+        return f"{value}B"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.10g}" if isinstance(value, float) else _quoted(value) if key == "name" else str(value)
+
+
+def _name(path: Path, decoder: DecoderConfig) -> str:
     directory = path if path.is_dir() else path.parent
-    for text in (str(config.get("_name_or_path") or "").rpartition("/")[2], directory.resolve().name):
+    for text in (decoder.published_name.rpartition("/")[2], directory.resolve().name):
         if name := _slug(text):
             return name
-    return _slug(_model_type(config)) or "model"
+    return _slug(decoder.model_type) or "model"
 
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:64].rstrip("-._")
 
 
-def _model_type(config: dict[str, Any]) -> str:
-    return _one_line(str(config.get("model_type") or "unknown"))[:60]
-
-
-def _adapter(config: dict[str, Any], layout: DecoderConfig) -> str:
+def _adapter(decoder: DecoderConfig, profile: Profile) -> str:
     """The line that names what runs it; a comment where nothing does."""
-    plain = layout.kv_values_per_token == 2 * layout.layers * layout.kv_heads * layout.head_dim
-    if config.get("model_type") in _PLAIN and plain:
+    plain = not profile.shape.cache and None not in (decoder.mlp, decoder.vocab, decoder.context)
+    if decoder.model_type in _PLAIN and plain:
         return "adapter: decoder  # runs the decoder; it was not trained to hear\n"
     return "# adapter: decoder  # left out: no adapter is known to run this model; `predict` needs none\n"
 
@@ -119,9 +135,9 @@ def _one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: object) -> str:
     """A YAML double-quoted scalar on one line."""
-    escaped = _one_line(text).replace("\\", "\\\\").replace('"', '\\"')
+    escaped = _one_line(str(text)).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
@@ -137,7 +153,7 @@ frame:
   sample_rate: 16000   # CHECK: Hz of the audio that goes in
   # deadline: 80ms     # when an answer is late; the period unless given
 
-# Cache positions a frame. As assumed here {rate} a second, which reaches the context's end after {full}.
+# Cache positions a frame. As assumed here {rate} a second, which reaches {full}.
 tokens:
   into: 1              # CHECK: positions that a frame's audio takes in the cache, markers included
   out:
@@ -149,21 +165,10 @@ turns:
   speaking_share: 50%  # CHECK: share of time that the model speaks
   turn: 8s             # CHECK: mean length of one of its turns
 
-# From {file}. A position costs {each}.
+# From {file}. A session's cache {cache}.
+# Weights: {weights_said}.
 shape:
-  layers: {layers}
-  heads: {heads}
-  kv_heads: {kv_heads}
-  head_dim: {head_dim}
-  hidden: {hidden}
-  mlp: {mlp}
-  vocab: {vocab}
-  dtype: {dtype}
-  context: {context}
-  rope_theta: {theta}
-  parameters: {parameters}
-  active_parameters: {active}
-  weight_bytes: {weights}B  # {weights_said}
+{shape}
 
 # pool: {{bytes: 2GiB}}  # a budget for the cache; without it, give --pool or --memory
 policy: {policy}

@@ -23,6 +23,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from metronome_cli.config.fields import Count, Prose, Size, StrictModel, Tokens
+from metronome_cli.core.quantities import format_size
 
 CacheLaw = Literal["growing", "latent", "chunked", "windowed", "ring", "state", "shared"]
 Dtype = Literal["float32", "bfloat16", "float16", "float8"]
@@ -77,20 +78,30 @@ class CacheGroup(StrictModel):
         return self
 
 
-def growing_bytes_per_token(groups: Sequence[CacheGroup]) -> int:
-    """Bytes that one new position adds while no chunk is full.
+def pool_groups(groups: Sequence[CacheGroup]) -> list[CacheGroup]:
+    """The groups that a new position adds to: those without a bound and chunks, else all bounded ones.
 
-    If every group is bounded, bytes that a position adds until the bound of `grows_until`.
+    Chunks count as if none was freed; an engine that frees them keeps less beyond the first.
     """
     main = [group for group in groups if not group.own_positions]
-    grown = sum(group.bytes_per_position for group in main if group.law in _GROWS)
-    return grown or sum(group.bytes_per_position for group in main)
+    return [group for group in main if group.law in _GROWS] or [g for g in main if g.bytes_per_position]
+
+
+def growing_bytes_per_token(groups: Sequence[CacheGroup]) -> int:
+    """Bytes that one new position adds; if every group is bounded, until the bound of `grows_until`."""
+    return sum(group.bytes_per_position for group in pool_groups(groups))
 
 
 def grows_until(groups: Sequence[CacheGroup]) -> int | None:
     """Positions after which no group grows any more; None if a group grows without a bound, or none grows."""
-    limits = [group.limit for group in groups if group.bytes_per_position and not group.own_positions]
+    limits = [group.limit for group in pool_groups(groups)]
     return None if None in limits or not limits else max(limit for limit in limits if limit is not None)
+
+
+def bytes_beside_pool(groups: Sequence[CacheGroup]) -> int:
+    """Bytes that a session keeps beside what grows: windows and rings when full, states. Unknown states: 0."""
+    inside = pool_groups(groups)
+    return sum(group.bytes_at(group.limit or 0) for group in groups if group not in inside)
 
 
 def constant_bytes_per_session(groups: Sequence[CacheGroup]) -> int | None:
@@ -101,6 +112,16 @@ def constant_bytes_per_session(groups: Sequence[CacheGroup]) -> int | None:
     return sum(group.bytes_at(group.limit or 0) for group in kept)
 
 
-def session_bytes(groups: Sequence[CacheGroup], positions: int) -> int:
-    """Bytes of all groups of one session after that many positions."""
-    return sum(group.bytes_at(positions) for group in groups)
+def describe_groups(groups: Sequence[CacheGroup]) -> str:
+    """ "grows by 20 KiB per token, plus 200 MiB once per session"."""
+    grown, until = growing_bytes_per_token(groups), grows_until(groups)
+    text = f"grows by {format_size(grown)} per token" if grown else "does not grow"
+    if until is not None:
+        return f"{text} up to {until:,} positions{_plus(bytes_beside_pool(groups))}"
+    unknown = any(group.law == "state" and group.state_bytes is None for group in groups)
+    beside = _plus(bytes_beside_pool(groups))
+    return text + beside + (", plus a state of unknown size" if unknown else "")
+
+
+def _plus(size: int) -> str:
+    return f", plus {format_size(size)} once per session" if size else ""

@@ -6,8 +6,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from metronome_cli.config.cache_groups import DTYPE_BYTES, Dtype
-from metronome_cli.config.fields import Count, Parameters, Prose, Real, Size, StrictModel, Tokens
+from metronome_cli.config.cache_groups import (
+    DTYPE_BYTES,
+    CacheGroup,
+    Dtype,
+    bytes_beside_pool,
+    growing_bytes_per_token,
+)
+from metronome_cli.config.fields import (
+    PLAIN_NUMBERS,
+    Count,
+    Parameters,
+    Prose,
+    Real,
+    Size,
+    StrictModel,
+    Tokens,
+)
+from metronome_cli.core.errors import UsageError
 
 StageKind = Literal["paged", "ring", "per_frame", "state"]
 
@@ -20,20 +36,52 @@ class ModelShape(StrictModel):
     kv_heads: Count
     head_dim: Count
     hidden: Count
-    mlp: Count
-    vocab: Count
+    mlp: Count | None = None  # null: not known, for planning only
+    vocab: Count | None = None
     dtype: Dtype = "bfloat16"
     kv_dtype: Dtype | None = None  # the cache's, where it differs
-    context: Count
+    context: Count | None = None
     rope_theta: Annotated[Real, Field(gt=0)] = 10_000.0
     parameters: Parameters | None = None  # read at a step, where layers alone do not say (experts, towers)
     active_parameters: Parameters | None = None  # used by one token, where that is fewer (experts)
     weight_bytes: Size | None = None  # resident weights, where dtype x parameters does not say
+    cache: tuple[CacheGroup, ...] = ()  # where not every layer keeps K and V of every position
+
+    @property
+    def cache_groups(self) -> tuple[CacheGroup, ...]:
+        """As given, else one group: K and V of every position in every layer."""
+        if self.cache:
+            return self.cache
+        width = self.kv_heads * self.head_dim
+        return (
+            CacheGroup(
+                name="full attention",
+                law="growing",
+                layers=self.layers,
+                key_width=width,
+                value_width=width,
+                dtype=self.kv_dtype or self.dtype,
+            ),
+        )
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """2 x layers x KV heads x head dim x bytes: keys and values of one position."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * DTYPE_BYTES[self.kv_dtype or self.dtype]
+        """Bytes that one new position adds; 0 if all layers keep a constant state."""
+        if not self.cache:  # the common case, asked often
+            return 2 * self.layers * self.kv_heads * self.head_dim * DTYPE_BYTES[self.kv_dtype or self.dtype]
+        return growing_bytes_per_token(self.cache)
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes that one session keeps beside what grows: windows, rings and states of the decoder."""
+        return bytes_beside_pool(self.cache)
+
+    def need(self, key: Literal["mlp", "vocab", "context"]) -> int:
+        """A size that running the model needs. Raises UsageError if it is not known."""
+        value: int | None = getattr(self, key)
+        if value is None:
+            raise UsageError(f"shape.{key} is not given", hint="it is needed to run the model, not to plan")
+        return value
 
     @model_validator(mode="after")
     def _whole_groups(self) -> ModelShape:
@@ -55,12 +103,12 @@ class KvPoolSpec(StrictModel):
             raise ValueError("give exactly one of bytes and blocks")
         return self
 
-    def block_count(self, kv_bytes_per_token: int) -> int:
-        """Whole blocks in the budget."""
+    def block_count(self, kv_bytes_per_token: int, beside: int = 0) -> int:
+        """Whole blocks in the budget, less `beside` bytes of other caches in the same memory."""
         if self.blocks is not None:
             return self.blocks
         assert self.bytes is not None
-        return self.bytes // (kv_bytes_per_token * self.block_tokens)
+        return max(0, self.bytes - beside) // max(1, kv_bytes_per_token * self.block_tokens)
 
 
 class StageRate(StrictModel):
@@ -89,6 +137,27 @@ class CacheStage(StrictModel):
     pool: KvPoolSpec | None = None  # None: memory outside every pool
     state_bytes: Size = 0
     verified: bool = True
+
+    @property
+    def cache_group(self) -> CacheGroup | None:
+        """As a cache group; None for a cache that is rebuilt inside each frame."""
+        if self.kind == "per_frame":
+            return None
+        if self.kind == "state":
+            return CacheGroup.model_validate(
+                {"name": self.name, "law": "state", "layers": 1, "state_bytes": self.state_bytes},
+                context=PLAIN_NUMBERS,
+            )
+        even = self.kv_bytes_per_position % 2 == 0  # the width is not told apart from the number type
+        return CacheGroup(
+            name=self.name,
+            law="ring" if self.kind == "ring" else "growing",
+            layers=1,
+            key_width=self.kv_bytes_per_position // 2 if even else self.kv_bytes_per_position,
+            dtype="bfloat16" if even else "float8",
+            limit=self.limit if self.kind == "ring" else None,
+            own_positions=True,
+        )
 
     @property
     def bytes_at_open(self) -> int:

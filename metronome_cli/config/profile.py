@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from metronome_cli.config.cache_groups import CacheGroup
 from metronome_cli.config.cache_policy import CachePolicySpec, OnPoolFull, SinkPositions
 from metronome_cli.config.fields import (
     PLAIN_NUMBERS,
@@ -74,6 +75,18 @@ class Profile(StrictModel):
         return CachePolicySpec.parse(self.policy)
 
     @property
+    def cache_groups(self) -> tuple[CacheGroup, ...]:
+        """What one session keeps: the decoder's groups under the policy, and those of further stages."""
+        spec = self.policy_spec
+        groups = list(self.shape.cache_groups)
+        if spec.kind != "unbounded" and not self.shape.cache:
+            law = "ring" if spec.kind == "ring" else "windowed"
+            limit = 2 * spec.window if spec.kind == "recycle" else spec.window + spec.sinks
+            groups = [group.model_copy(update={"law": law, "limit": limit}) for group in groups]
+        further = (stage.cache_group for stage in self.stages)
+        return (*groups, *(group for group in further if group is not None))
+
+    @property
     def mean_tokens_per_frame(self) -> float:
         """Cache positions a frame, averaged over listening and speaking."""
         share = self.turns.speaking_share
@@ -96,15 +109,24 @@ class Profile(StrictModel):
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
         spec, context = self.policy_spec, self.shape.context
-        if spec.kind != "ring" and spec.window + spec.sinks > context:
+        if context is not None and spec.kind != "ring" and spec.window + spec.sinks > context:
             raise ValueError(f"policy {spec} is wider than shape.context, {context} positions")
         if self.adapter is not None and self.shape.head_dim % 2:
             raise ValueError(f"shape.head_dim is {self.shape.head_dim}; rotary positions need an even number")
-        if self.head_tokens >= context:
+        if self.adapter is not None:
+            lacking = [key for key in ("mlp", "vocab", "context") if getattr(self.shape, key) is None]
+            if lacking:
+                raise ValueError(
+                    f"shape.{lacking[0]} is needed to run the model; leave out adapter to plan only"
+                )
+            if self.shape.cache:
+                raise ValueError("shape.cache is for planning; adapters keep every position in every layer")
+        if context is not None and self.head_tokens >= context:
             raise ValueError(f"head_tokens is {self.head_tokens}; it must be below shape.context, {context}")
         if self.verified == bool(self.unverified):
             raise ValueError("`verified: false` and `unverified`, the figures in doubt, need each other")
-        if self.pool is not None and self.pool.block_count(self.shape.kv_bytes_per_token) < 1:
+        beside = self.shape.constant_bytes
+        if self.pool is not None and self.pool.block_count(self.shape.kv_bytes_per_token, beside) < 1:
             raise ValueError("pool.bytes is less than one block")
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):

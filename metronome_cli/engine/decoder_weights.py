@@ -90,7 +90,7 @@ class DecoderWeights:
         """
         draw = _Draw(seed, dtype, torch.device(device))
         layers = [_random_layer(shape, draw, qkv_bias, head_norms) for _ in range(shape.layers)]
-        embedding = draw.normal(shape.vocab, shape.hidden, std=1.0)
+        embedding = draw.normal(shape.need("vocab"), shape.hidden, std=1.0)
         return cls(
             layers=layers,
             final_norm=torch.ones(shape.hidden, dtype=dtype, device=device),
@@ -139,7 +139,7 @@ def _random_layer(shape: ModelShape, draw: _Draw, qkv_bias: bool, head_norms: bo
         key_norm=draw.ones(shape.head_dim) if head_norms else None,
         output=draw.projection(shape.hidden, queries, gain=into_residual),
         mlp_norm=draw.ones(shape.hidden),
-        gate=draw.projection(shape.mlp, shape.hidden),
-        up=draw.projection(shape.mlp, shape.hidden),
-        down=draw.projection(shape.hidden, shape.mlp, gain=into_residual),
+        gate=draw.projection(shape.need("mlp"), shape.hidden),
+        up=draw.projection(shape.need("mlp"), shape.hidden),
+        down=draw.projection(shape.hidden, shape.need("mlp"), gain=into_residual),
     )

@@ -69,8 +69,10 @@ def hazards(
 ) -> list[Hazard]:
     """Everything that can end a run of `sessions`, started over `over_s` seconds; blocks of the main pool."""
     growth = decoder_growth(profile, block_tokens)
-    found: list[Hazard] = [PoolFill(POOL, growth, sessions, total_blocks, occupied, over_s)]
-    if profile.policy_spec.kind == "unbounded":
+    found: list[Hazard] = []
+    if profile.shape.kv_bytes_per_token:
+        found.append(PoolFill(POOL, growth, sessions, total_blocks, occupied, over_s))
+    if profile.policy_spec.kind == "unbounded" and profile.shape.context is not None:
         found.append(PositionLimit(CONTEXT, growth, sessions, profile.shape.context, over_s))
     for stage in profile.stages:
         found.extend(_stage_hazards(profile, stage, sessions, over_s))

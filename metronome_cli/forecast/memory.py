@@ -48,8 +48,13 @@ class WeightBytes:
 
 
 def profile_weights(profile: Profile) -> WeightBytes:
-    """What the profile says of its weights."""
+    """What the profile says of its weights. Raises UsageError if they are unknown."""
     shape = profile.shape
+    if shape.weight_bytes is None and shape.parameters is None and None in (shape.mlp, shape.vocab):
+        raise UsageError(
+            "the size of the weights is unknown, so nothing says what memory is left for sessions",
+            hint="put the safetensors files beside the configuration, or give shape.weight_bytes in a profile",
+        )
     if shape.weight_bytes is not None:
         return WeightBytes(shape.weight_bytes, "profile: shape.weight_bytes")
     count = max(shape.parameters or 0, decoder_parameters(profile))
@@ -58,23 +63,25 @@ def profile_weights(profile: Profile) -> WeightBytes:
 
 
 def decoder_parameters(profile: Profile) -> int:
-    """Embedding and head, attention, gated MLP of the main decoder."""
+    """Embedding and head, attention, gated MLP of the main decoder; unknown widths count as 0."""
     s = profile.shape
     attention = 2 * s.hidden * (s.heads + s.kv_heads) * s.head_dim
-    return 2 * s.vocab * s.hidden + s.layers * (attention + 3 * s.hidden * s.mlp)
+    return 2 * (s.vocab or 0) * s.hidden + s.layers * (attention + 3 * s.hidden * (s.mlp or 0))
 
 
 def activations(profile: Profile, sessions: int) -> int:
     """Bytes, at the widest moment of a step with every session's frame in it."""
     s, size = profile.shape, DTYPE_BYTES[profile.shape.dtype]
     positions = min(sessions, profile.max_batch) * math.ceil(max(1.0, profile.tokens.into))
-    width = 2 * s.hidden + (s.heads + 2 * s.kv_heads) * s.head_dim + 2 * s.mlp
-    return positions * width * size + min(sessions, profile.max_batch) * s.vocab * 4
+    width = 2 * s.hidden + (s.heads + 2 * s.kv_heads) * s.head_dim + 2 * (s.mlp or 0)
+    return positions * width * size + min(sessions, profile.max_batch) * (s.vocab or 0) * 4
 
 
 def state_outside(profile: Profile) -> int:
-    """Bytes that one session keeps outside every pool."""
-    return sum(_stage_bytes(profile, stage) for stage in profile.stages if stage.pool is None)
+    """Bytes that one session keeps outside every pool: the decoder's windows and states, and stages."""
+    return profile.shape.constant_bytes + sum(
+        _stage_bytes(profile, stage) for stage in profile.stages if stage.pool is None
+    )
 
 
 def _stage_bytes(profile: Profile, stage: CacheStage) -> int:
@@ -136,7 +143,7 @@ class MemoryPlan:
     def blocks(self, sessions: int) -> int:
         """Whole blocks in the pool; 0 when nothing is left."""
         pool = self.lines(sessions)[-1].size
-        return max(0, pool) // (self.profile.shape.kv_bytes_per_token * self.block_tokens)
+        return max(0, pool) // max(1, self.profile.shape.kv_bytes_per_token * self.block_tokens)
 
     def budget(self, sessions: int, occupied: float = 0.0) -> PoolBudget:
         """The pool as a forecast needs it. Raises UsageError when the weights do not even fit."""

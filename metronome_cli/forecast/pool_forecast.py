@@ -42,8 +42,9 @@ class PoolBudget:
                 f"profile {profile.name}: no pool, so nothing says when it is full",
                 hint="give --memory (the device's) or --pool (the KV pool's size)",
             )
-        blocks = pool.block_count(profile.shape.kv_bytes_per_token)
-        return cls(lambda sessions: blocks, pool.block_tokens)
+        shape = profile.shape
+        per_token, beside = shape.kv_bytes_per_token, shape.constant_bytes
+        return cls(lambda sessions: pool.block_count(per_token, beside * sessions), pool.block_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +177,9 @@ def safe_window(question: ForecastQuery) -> int | None:
     blocks = question.budget.blocks_for(question.sessions)
     each = math.floor(blocks * (1 - question.budget.occupied)) // question.sessions
     widest = (each - window_blocks(1, sinks, 0, size)) * size - frame + 1
-    widest = min(widest, profile.shape.context - sinks)
-    return widest if widest >= 1 else None
+    if profile.shape.context is not None:
+        widest = min(widest, profile.shape.context - sinks)
+    return widest if widest >= 1 and profile.shape.kv_bytes_per_token else None
 
 
 def _one(hazard: Hazard, length_s: float) -> HazardOutlook:

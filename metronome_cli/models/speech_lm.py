@@ -69,7 +69,9 @@ class SpeechLm(AdapterModel):
             blocks=options.number("encoder_blocks"),
         )
         encoder = CausalEncoder(profile.frame.sample_rate, shape, weights)
-        return cls(encoder, into, profile.shape.vocab, weights, Sampler(options.real("temperature"), seed))
+        return cls(
+            encoder, into, profile.shape.need("vocab"), weights, Sampler(options.real("temperature"), seed)
+        )
 
     def fresh(self) -> SpeechLm:
         """Return a model on the same weights with no open slot."""

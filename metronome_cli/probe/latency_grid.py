@@ -124,8 +124,10 @@ class LatencyProbe:
         seen = profile.positions_at(age_s)
         point = GridCell(policy, sessions, age_s, policy.resident_tokens(seen))
         needed = self.cache_bytes(point)
-        if policy.kind == "unbounded" and seen > profile.shape.context:
-            point.skipped = f"{seen:,} tokens are beyond the model's context of {profile.shape.context:,}"
+        if policy.kind == "unbounded" and seen > profile.shape.need("context"):
+            point.skipped = (
+                f"{seen:,} tokens are beyond the model's context of {profile.shape.need('context'):,}"
+            )
         elif needed > self.plan.memory_bound:
             point.skipped = f"its cache needs {needed / 2**30:.1f} GiB, more than the bound"
         return point

@@ -145,7 +145,7 @@ def _limits(grid: LatencyGrid, points: Sequence[GridCell], limits: DevicePeaks) 
     profile = grid.profile
     shape = profile.shape
     parameters = (
-        shape.parameters or decoder_parameters(profile) - shape.vocab * shape.hidden
+        shape.parameters or decoder_parameters(profile) - shape.need("vocab") * shape.hidden
     )  # less the embedding
     weight_bytes = parameters * DTYPE_BYTES[profile.shape.dtype]
     measured = [point for point in points if point.step_s and point.policy == grid.policies[0]]

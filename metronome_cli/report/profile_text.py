@@ -106,19 +106,23 @@ def _shape(profile: Profile) -> list[list[str]]:
     rows = [
         [
             "decoder",
-            f"{plural(shape.layers, 'layer')}, hidden {shape.hidden:,}, MLP {shape.mlp:,}, {shape.dtype}",
+            f"{plural(shape.layers, 'layer')}, hidden {shape.hidden:,}, MLP {_known(shape.mlp)}, {shape.dtype}",
         ],
         [
             "attention",
             f"{plural(shape.heads, 'head')}, {plural(shape.kv_heads, 'KV head')} of width {shape.head_dim}",
         ],
-        ["vocabulary", f"{shape.vocab:,}"],
-        ["context", f"{shape.context:,} positions, rotary base {shape.rope_theta:,.0f}"],
+        ["vocabulary", _known(shape.vocab)],
+        ["context", f"{_known(shape.context)} positions, rotary base {shape.rope_theta:,.0f}"],
     ]
     if shape.parameters:
         active = f", {shape.active_parameters:,} used by one token" if shape.active_parameters else ""
         rows.append(["read a step", f"{shape.parameters:,} parameters{active}"])
     return rows
+
+
+def _known(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
 
 
 def _states(figure: RatesByState, show: object) -> list[str]:
@@ -183,6 +187,7 @@ def _session(profile: Profile, card: ProfileCard) -> list[list[str]]:
     return [
         ["policy", f"{card.policy}{sinks}; when no block is free: {profile.exhaustion}"],
         [f"cache after {at}", f"{format_size(card.cache_bytes_per_session)} on average"],
+        ["one session", card.cache],
         ["outside the pool", format_size(card.state_bytes_per_session)],
         ["weights", format_size(card.weight_bytes) + ", once for all sessions"],
         ["objectives", ", ".join(profile.objectives) or "none of its own"],

@@ -63,6 +63,40 @@ class ImpliedPool(ReportPart):
     """Positions a second and session that explain it in this profile's pool; null: it has none."""
 
 
+class CacheGroupPart(ReportPart):
+    """Layers of one session's cache that follow one law."""
+
+    name: str
+    """What keeps it."""
+    law: Literal["growing", "latent", "chunked", "windowed", "ring", "state", "shared"]
+    """How it grows with the positions of a session."""
+    layers: Natural
+    """Layers in the group."""
+    bytes_per_position: Natural
+    """Bytes of one position in all of them; 0 for a state and for shared layers."""
+    limit: Natural | None = None
+    """Positions of its window, chunk or ring; null: no bound."""
+    constant_bytes: Natural | None = None
+    """Bytes when its window or ring is full, or of its state; null: it grows, or the size is unknown."""
+    dtype: str
+    """Number type of the cache."""
+    own_positions: bool = False
+    """It counts positions of its own, not the decoder's."""
+
+
+class CacheForecast(ReportPart):
+    """What one session keeps between frames."""
+
+    growing_bytes_per_token: Natural
+    """Bytes that a new position adds; if every group is bounded, until `grows_until`."""
+    grows_until: Natural | None
+    """Positions after which nothing grows; null: no bound."""
+    constant_bytes_per_session: Natural | None
+    """Bytes of windows and rings when full, and of states; null: the size of a state is unknown."""
+    groups: list[CacheGroupPart] = Field(default_factory=list)
+    """The groups."""
+
+
 class Forecast(ReportPart):
     """The answer of `metronome predict`."""
 
@@ -94,6 +128,12 @@ class Forecast(ReportPart):
     """Confidence of `max_sessions`."""
     hazards: list[HazardForecast] = Field(default_factory=list)
     """Everything that can end the run, each by itself."""
+    cache: CacheForecast | None = None
+    """What one session keeps; null for a trace or a server."""
+    context_length: Natural | None = None
+    """Positions that the model was made for; null: no file says."""
+    rope_theta: float | None = None
+    """Base of the rotary positions; null: no file says."""
     memory: list[MemoryLine] = Field(default_factory=list)
     """How the pool was sized, where memory was given."""
     implied: ImpliedPool | None = None

@@ -61,10 +61,11 @@ class ProfileCard(ReportPart):
     kv_bytes_per_token: int
     positions_per_s: RatesByState
     growth_bytes_per_s: RatesByState
-    context: int
+    context: int | None
+    cache: str
     seconds_to_context: RatesByState
     cache_bytes_per_session: int
     state_bytes_per_session: int
-    weight_bytes: int
+    weight_bytes: int | None
     stages: list[StageCard]
     fit: MemoryFit | None

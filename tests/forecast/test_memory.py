@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from metronome_cli.config.cache_groups import describe_groups, grows_until
 from metronome_cli.core.errors import UsageError
-from metronome_cli.forecast.hf_config import read_config
+from metronome_cli.forecast.checkpoint_config.read_config import read_config
 from metronome_cli.forecast.memory import MemoryPlan, WeightBytes, profile_weights, state_outside
+from metronome_cli.forecast.pool_forecast import PoolBudget
 from tests.forecast.profiles import SHAPE, profile
 
 GIB = 2**30
@@ -34,34 +36,33 @@ OMNI: dict[str, Any] = {
 
 
 def test_a_plain_decoder() -> None:
-    layout = read_config(QWEN3)
-    assert layout.kv_values_per_token * 2 == 144 * 1024  # bytes in bfloat16
-    assert layout.context == 40_960
-    assert layout.parameters == pytest.approx(8.2e9, rel=0.02)
-    assert layout.window is None
+    decoder = read_config(QWEN3)
+    assert decoder.kv_bytes_per_token == 144 * 1024
+    assert decoder.context == 40_960
+    assert decoder.parameters == pytest.approx(8.2e9, rel=0.02)
+    assert [group.law for group in decoder.groups] == ["growing"]
 
 
 def test_a_thinker_inside_an_omni_model() -> None:
-    layout = read_config(OMNI)
-    assert layout.kv_values_per_token * 2 == 96 * 1024
-    assert layout.parameters == pytest.approx(30e9, rel=0.05)
-    assert layout.active == pytest.approx(3.3e9, rel=0.1)
-    assert "thinker_config.text_config" in layout.notes[0]
-    assert any("talker_config" in note for note in layout.notes)
+    decoder = read_config(OMNI)
+    assert decoder.kv_bytes_per_token == 96 * 1024
+    assert decoder.parameters == pytest.approx(30e9, rel=0.05)
+    assert decoder.active == pytest.approx(3.3e9, rel=0.1)
+    assert "thinker_config.text_config" in decoder.notes[0]
 
 
 def test_layers_of_other_kinds_keep_no_growing_cache() -> None:
     kinds = ["linear_attention", "linear_attention", "full_attention"] * 12
-    layout = read_config(QWEN3 | {"layer_types": kinds})
-    assert (layout.cached_layers, layout.kv_values_per_token) == (12, 2 * 12 * 8 * 128)
+    groups = read_config(QWEN3 | {"layer_types": kinds}).groups
+    assert [(group.law, group.layers) for group in groups] == [("growing", 12), ("state", 24)]
 
 
 @pytest.mark.parametrize(
     ("kinds", "says"),
     [
-        (["sliding_attention"] * 3, "layer_types names 3 of 36 layers"),
-        ([], "layer_types names 0 of 36 layers"),
-        (["full_attention"] * 37, "layer_types names 37 of 36 layers"),
+        (["sliding_attention"] * 3, "a list of 3"),
+        ([], "a list of 0"),
+        (["full_attention"] * 37, "a list of 37"),
         ("sliding_attention", "layer_types is 'sliding_attention'"),
         ([1] * 36, "layer_types is "),
     ],
@@ -72,33 +73,71 @@ def test_kinds_of_layers_that_are_not_one_each_are_refused(kinds: object, says: 
 
 
 def test_latent_attention_caches_the_latent() -> None:
-    layout = read_config(QWEN3 | {"kv_lora_rank": 512, "qk_rope_head_dim": 64})
-    assert layout.kv_values_per_token == 36 * 576
+    decoder = read_config(QWEN3 | {"kv_lora_rank": 512, "qk_rope_head_dim": 64})
+    assert decoder.kv_bytes_per_token == 36 * 576 * 2
 
 
 @pytest.mark.parametrize(
-    ("change", "window"),
+    ("change", "until"),
     [
-        ({"sliding_window": 4096, "use_sliding_window": True}, 4096),
+        ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 0}, 4096),
+        ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 36}, None),
         ({"sliding_window": 4096, "use_sliding_window": False}, None),
         ({"sliding_window": 4096, "use_sliding_window": True, "layer_types": ["full_attention"] * 36}, None),
     ],
 )
-def test_a_sliding_window_counts_when_all_layers_have_it(change: dict[str, Any], window: int | None) -> None:
-    assert read_config(QWEN3 | change).window == window
+def test_growth_ends_if_all_layers_have_a_window(change: dict[str, Any], until: int | None) -> None:
+    assert grows_until(read_config(QWEN3 | change).groups) == until
 
 
-@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings"])
-def test_what_is_not_stated_is_not_made_up(key: str) -> None:
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_attention_heads"])
+def test_what_the_cache_needs_is_not_made_up(key: str) -> None:
     config = {name: value for name, value in QWEN3.items() if name != key}
-    with pytest.raises(UsageError, match=key if key != "num_hidden_layers" else "no decoder"):
+    with pytest.raises(UsageError, match=key):
         read_config(config)
+
+
+@pytest.mark.parametrize("key", ["vocab_size", "intermediate_size"])
+def test_without_a_width_the_cache_is_known_and_the_weights_are_not(key: str) -> None:
+    decoder = read_config({name: value for name, value in QWEN3.items() if name != key})
+    assert decoder.kv_bytes_per_token == 144 * 1024
+    assert decoder.parameters is None
+    assert any(key in note for note in decoder.notes)
 
 
 @pytest.mark.parametrize("value", [0, -3, "many", True, 1.5, 10**12])
 def test_numbers_that_are_none_are_refused(value: object) -> None:
     with pytest.raises(UsageError, match="num_key_value_heads"):
         read_config(QWEN3 | {"num_key_value_heads": value})
+
+
+WINDOWED = {
+    "cache": [
+        {"name": "full", "law": "growing", "layers": 5, "key_width": 512, "value_width": 512},
+        {
+            "name": "window",
+            "law": "windowed",
+            "layers": 25,
+            "key_width": 1024,
+            "value_width": 1024,
+            "limit": 1024,
+        },
+        {"name": "state", "law": "state", "layers": 2, "state_bytes": "1MiB"},
+    ],
+}
+
+
+def test_windows_and_states_are_paid_once_by_every_session() -> None:
+    """10 KiB per position grow; 25 x 2,048 x 2 x 1,024 bytes and 1 MiB do not."""
+    case = profile(pool=None, shape=SHAPE | WINDOWED)
+    once = 25 * 2048 * 2 * 1024 + 2**20
+    assert case.shape.kv_bytes_per_token == 5 * 1024 * 2
+    assert state_outside(case) == once
+    own = profile(pool={"bytes": "1GiB"}, shape=SHAPE | WINDOWED)
+    budget = PoolBudget.of(own)
+    each = own.shape.kv_bytes_per_token * budget.block_tokens
+    assert budget.blocks_for(4) == (2**30 - 4 * once) // each
+    assert describe_groups(own.shape.cache) == "grows by 10 KiB per token, plus 101 MiB once per session"
 
 
 def test_lines_add_up_to_the_pool() -> None:

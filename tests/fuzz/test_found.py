@@ -8,7 +8,7 @@ import pytest
 from metronome_cli.commands.predict.checkpoint_size import tensor_bytes, weights_in
 from metronome_cli.commands.predict.trace_files import read_recording
 from metronome_cli.core.errors import MetronomeError, UsageError
-from metronome_cli.forecast.hf_config import read_config
+from metronome_cli.forecast.checkpoint_config.read_config import read_config
 from metronome_cli.protocols.prometheus_text import parse
 from metronome_cli.protocols.server_metrics import read
 from tests.fuzz.targets import CONFIGS

@@ -69,7 +69,7 @@ class InProcessBackend:
             block_tokens=pool.block_tokens,
             policy=profile.policy_spec,
             sink_positions=profile.sink_positions,
-            context=profile.shape.context,
+            context=profile.shape.need("context"),
             chunk=self.loaded.chunk,
             keep_inputs=profile.exhaustion == "preempt",
             seed=self.seed,

@@ -99,7 +99,7 @@ def engine_arguments(
 
 def _longest(profile: Profile) -> int:
     """vLLM starts only when one session of this length fits into the pool."""
-    context, pool = profile.shape.context, profile.pool
+    context, pool = profile.shape.need("context"), profile.pool
     if pool is None or not profile.policy_spec.grows:
         return context
     return min(context, pool.block_count(profile.shape.kv_bytes_per_token) * pool.block_tokens)

@@ -1,4 +1,4 @@
-"""A checkpoint's `config.json` and the size of its weights, read without loading anything.
+"""The size of a checkpoint's weights, read without loading anything.
 
 A safetensors file begins with eight bytes, the length of a JSON header (little-endian), which gives every
 tensor's byte range; an index file gives the total of all its shards. Files that run code when they are
@@ -16,18 +16,8 @@ from metronome_cli.core.files import read_bounded
 from metronome_cli.core.strict_json import BadJson, loads
 from metronome_cli.forecast.memory import WeightBytes
 
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
 _LONGEST_HEADER = 100 * 2**20
-
-
-def read_model_config(path: Path) -> tuple[dict[str, Any], Path]:
-    """The JSON object of a config.json, given itself or by its directory. Raises UsageError naming the file."""
-    file = path / CONFIG if path.is_dir() else path
-    if not file.is_file():
-        raise UsageError(
-            f"{file}: no such file", hint="give a config.json or a checkpoint directory that has one"
-        )
-    return _json_object(file), file
 
 
 def weights_in(path: Path) -> WeightBytes | None:

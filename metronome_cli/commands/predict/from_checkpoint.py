@@ -6,17 +6,16 @@ load's business and must be given: by a profile whose shape is replaced, or by t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metronome_cli.commands.predict.checkpoint_size import read_model_config, weights_in
-from metronome_cli.config.cache_groups import DTYPE_BYTES
+from metronome_cli.commands.predict.checkpoint_size import weights_in
+from metronome_cli.config.cache_groups import grows_until, pool_groups
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.validation import validate
 from metronome_cli.core.errors import UsageError
-from metronome_cli.forecast.hf_config import DecoderConfig, read_config
+from metronome_cli.forecast.checkpoint_config.read_config import DecoderConfig, read_checkpoint_config
 from metronome_cli.forecast.memory import WeightBytes
 
 
@@ -39,41 +38,97 @@ class SteadyLoad:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointProfile:
-    """What was read: a profile of the decoder under a load, its weights, and what to say about both."""
+    """What was read: a profile of the decoder under a load, its weights (None: unknown), and notes on both."""
 
     profile: Profile
-    weights: WeightBytes
+    decoder: DecoderConfig
+    file: Path
+    weights: WeightBytes | None
     notes: tuple[str, ...]
 
 
 def read_checkpoint(
     path: Path, load: SteadyLoad | Profile, session_length_s: float | None = None
 ) -> CheckpointProfile:
-    """Read a config.json (or its directory). `load`: flags, or a profile that lends all but its shape.
+    """Read a checkpoint's configuration (the file or its directory). `load`: flags, or a profile that lends all
+    but its shape.
 
     Raises UsageError naming the file and the key.
     """
-    config, file = read_model_config(path)
-    layout = read_config(config, str(file))
-    weights = weights_in(path) or shape_weights(layout)
+    decoder, file = read_checkpoint_config(path)
+    weights = weights_in(path) or shape_weights(decoder)
     data = _loaned(load) if isinstance(load, Profile) else _from_load(load)
-    data["shape"] = _shape(layout, weights)
+    data["shape"] = shape_data(decoder, weights)
     data["pool"] = None
     if session_length_s is not None:
         data["session_length"] = f"{session_length_s:.9f}s"
-    notes = [f"shape from {file.name}", *layout.notes]
-    if layout.window is not None and not isinstance(load, Profile):
-        data["policy"] = f"window({layout.window})"
+    if data["policy"] == "unbounded":
+        data["policy"] = bounded_policy(decoder)
     profile = validate(Profile, data, str(file), {"plain_numbers": True})
-    return CheckpointProfile(profile, weights, tuple(notes))
+    return CheckpointProfile(profile, decoder, file, weights, (f"shape from {file.name}", *decoder.notes))
 
 
-def shape_weights(layout: DecoderConfig) -> WeightBytes:
-    """Weights of the decoder alone, from its shape."""
-    size = layout.parameters * DTYPE_BYTES[layout.dtype]
+def shape_weights(decoder: DecoderConfig) -> WeightBytes | None:
+    """Weights of the decoder alone, from its shape; None if the file does not tell them."""
+    if decoder.parameters is None or decoder.weight_bits is None:
+        return None
+    size = round(decoder.parameters * decoder.weight_bits / 8)
+    each = f"{decoder.weight_bits:g} bits"
     return WeightBytes(
-        size, f"{layout.parameters:,} parameters of {layout.dtype}, from the decoder's shape; no towers"
+        size, f"{decoder.parameters:,} parameters of {each}, from the decoder's shape; no towers"
     )
+
+
+def bounded_policy(decoder: DecoderConfig) -> str:
+    """The cache policy that the model itself has: a ring or a window if every layer is bounded."""
+    until = grows_until(decoder.groups)
+    if until is None:
+        return "unbounded"
+    rings = all(group.law == "ring" for group in pool_groups(decoder.groups))
+    return f"{'ring' if rings else 'window'}({until})"
+
+
+def shape_data(decoder: DecoderConfig, weights: WeightBytes | None) -> dict[str, Any]:
+    """A profile's `shape`. Groups are written out unless every layer keeps K and V of equal width."""
+    kv_heads, head_dim = decoder.kv_heads or 1, decoder.head_dim or 1
+    heads = max(decoder.heads or 1, kv_heads)
+    known = {
+        "rope_theta": decoder.rope_theta,
+        "parameters": decoder.parameters,
+        "active_parameters": decoder.active,
+        "weight_bytes": None if weights is None else weights.size,
+        "mlp": None if decoder.parameters is None else decoder.mlp,
+        "vocab": decoder.vocab,
+        "context": decoder.context,
+        "kv_dtype": _cache_dtype(decoder),
+    }
+    shape: dict[str, Any] = {
+        "layers": decoder.layers,
+        "heads": heads if heads % kv_heads == 0 else kv_heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "hidden": decoder.hidden or heads * head_dim,
+        "dtype": decoder.dtype,
+        **{key: value for key, value in known.items() if value is not None},
+    }
+    if not _is_plain(decoder, kv_heads * head_dim):
+        shape["cache"] = [group.model_dump(mode="json") for group in decoder.groups]
+    return shape
+
+
+def _is_plain(decoder: DecoderConfig, width: int) -> bool:
+    """One group of all layers, which a policy may bound."""
+    first = decoder.groups[0]
+    return (
+        len(decoder.groups) == 1
+        and first.law in ("growing", "windowed", "ring")
+        and (first.layers, first.key_width, first.value_width) == (decoder.layers, width, width)
+    )
+
+
+def _cache_dtype(decoder: DecoderConfig) -> str | None:
+    kept = next((group.dtype for group in decoder.groups if group.bytes_per_position), decoder.dtype)
+    return None if kept == decoder.dtype else kept
 
 
 def _loaned(profile: Profile) -> dict[str, Any]:
@@ -91,29 +146,6 @@ def _from_load(load: SteadyLoad) -> dict[str, Any]:
         "tokens": {"into": load.into, "out": {"listening": load.listening, "speaking": load.speaking}},
         "turns": {"speaking_share": load.speaking_share, "turn": load.turn_s},
         "policy": "unbounded",
-    }
-
-
-def _shape(layout: DecoderConfig, weights: WeightBytes) -> dict[str, Any]:
-    """A shape that caches as many numbers a position: one KV head stands for a cache that is not made of
-    heads.
-    """
-    plain = layout.kv_values_per_token == 2 * layout.cached_layers * layout.kv_heads * layout.head_dim
-    each = math.ceil(layout.kv_values_per_token / (2 * layout.cached_layers))
-    return {
-        "layers": layout.cached_layers,
-        "heads": layout.heads,
-        "kv_heads": layout.kv_heads if plain else 1,
-        "head_dim": layout.head_dim if plain else each,
-        "hidden": layout.hidden,
-        "mlp": layout.mlp,
-        "vocab": layout.vocab,
-        "dtype": layout.dtype,
-        "context": layout.context,
-        "rope_theta": layout.rope_theta,
-        "parameters": layout.parameters,
-        "active_parameters": layout.active,
-        "weight_bytes": weights.size,
     }
 
 

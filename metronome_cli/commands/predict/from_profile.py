@@ -14,10 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from metronome_cli.commands.predict.cache_part import cache_part
+from metronome_cli.config.cache_groups import describe_groups
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import UsageError, Verdict
 from metronome_cli.core.formatting import format_probability, percent, plural
 from metronome_cli.core.quantities import format_duration, format_size
+from metronome_cli.forecast.checkpoint_config.read_config import DecoderConfig
 from metronome_cli.forecast.implied_pool import implied
 from metronome_cli.forecast.memory import DEFAULT_SHARE, MemoryPlan, WeightBytes, profile_weights
 from metronome_cli.forecast.pool_forecast import (
@@ -55,6 +58,7 @@ class ForecastPlan:
     seen_t_sat_s: float | None = None
     fail_within_s: float | None = None
     source: Literal["profile", "config"] = "profile"
+    decoder: DecoderConfig | None = None  # what the checkpoint's file says, for source config
     notes: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
@@ -91,6 +95,8 @@ def predict_profile(plan: ForecastPlan) -> Report:
     draft = ReportDraft(plan.argv, plan.settings, plan.profile)
     if plan.seen_t_sat_s is not None and plan.memory is None and plan.profile.pool is None:
         return _explain(plan, draft)
+    if plan.memory is not None and plan.weights is None and plan.source == "config":
+        return _without_weights(plan, draft)
     question = plan.question()
     answer = forecast_pool(question)
     forecast = _forecast(plan, question, answer)
@@ -130,6 +136,7 @@ def _forecast(plan: ForecastPlan, question: ForecastQuery, answer: PoolForecast)
         safe_window=answer.safe_window,
         confidence=plan.confidence,
         hazards=[_hazard(one) for one in answer.each],
+        **model_facts(plan.profile, plan.decoder),
         memory=[MemoryLine(what=line.what, bytes=line.size, how=line.how) for line in lines],
         implied=_implied(plan),
         saturates=answer.t_sat.estimate is not None,
@@ -150,8 +157,22 @@ def _hazard(one: HazardOutlook) -> HazardForecast:
     )
 
 
+def model_facts(profile: Profile, decoder: DecoderConfig | None) -> dict[str, Any]:
+    """What a session keeps, the context and the rotary base: as the checkpoint's file says, else the profile."""
+    if decoder is None:
+        shape, groups = profile.shape, profile.cache_groups
+        return {"cache": cache_part(groups), "context_length": shape.context, "rope_theta": shape.rope_theta}
+    return {
+        "cache": cache_part(decoder.groups),
+        "context_length": decoder.context,
+        "rope_theta": decoder.rope_theta,
+    }
+
+
 def _rate(question: ForecastQuery) -> float:
     """Share of the pool that all sessions fill a second, in the long run."""
+    if not question.profile.shape.kv_bytes_per_token:
+        return 0.0
     blocks = question.budget.blocks_for(question.sessions)
     positions = question.profile.mean_tokens_per_frame / question.profile.frame.period_s
     return question.sessions * positions / (blocks * question.budget.block_tokens)
@@ -175,21 +196,38 @@ def _explain(plan: ForecastPlan, draft: ReportDraft) -> Report:
     _check(plan)
     found = _implied(plan)
     assert found is not None
-    never = Interval(estimate=None, low=None, high=None)
-    forecast = Forecast(
+    forecast = _nothing(plan, "no pool is given, so its fill time is not known", implied=found)
+    answer = f"Nothing says how large the pool is. {_implied_sentence(plan, found)}"
+    return draft.report(answer, forecast=forecast)
+
+
+def _without_weights(plan: ForecastPlan, draft: ReportDraft) -> Report:
+    """Memory is given and the weights are unknown: say what a session keeps, and forecast nothing."""
+    _check(plan)
+    groups = plan.decoder.groups if plan.decoder else plan.profile.cache_groups
+    answer = (
+        f"A session's cache {describe_groups(groups)}. The size of the weights is unknown, so how many sessions "
+        "fit is not known; give --pool, or put the safetensors files beside the configuration."
+    )
+    return draft.report(answer, forecast=_nothing(plan, "the size of the weights is unknown"))
+
+
+def _nothing(plan: ForecastPlan, reason: str, implied: ImpliedPool | None = None) -> Forecast:
+    """A forecast of what is known without a pool."""
+    return Forecast(
+        source=plan.source,
         sessions=plan.sessions,
         session_length_s=plan.length_s,
-        t_sat_s=never,
+        t_sat_s=Interval(estimate=None, low=None, high=None),
         collapse_probability=None,
         binding="none",
         max_sessions=None,
         safe_window=None,
-        implied=found,
-        reason="no pool is given, so nothing is foretold",
+        implied=implied,
+        reason=reason,
         assumptions=_load_assumptions(plan),
+        **model_facts(plan.profile, plan.decoder),
     )
-    answer = f"Nothing says how large the pool is. {_implied_sentence(plan, found)}"
-    return draft.report(answer, forecast=forecast)
 
 
 def _implied_sentence(plan: ForecastPlan, found: ImpliedPool) -> str:
@@ -220,7 +258,9 @@ def assumptions(plan: ForecastPlan, question: ForecastQuery) -> list[str]:
         f"{format_size(blocks * block_tokens * per_token)}"
     )
     taken = f"{percent(plan.occupied)} of the pool is taken from the start and stays so"
-    return [pool, *([taken] if plan.occupied else []), *_load_assumptions(plan)]
+    groups = plan.decoder.groups if plan.decoder else plan.profile.cache_groups
+    cache = f"cache: {describe_groups(groups)}"
+    return [pool, cache, *([taken] if plan.occupied else []), *_load_assumptions(plan)]
 
 
 def _load_assumptions(plan: ForecastPlan) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from metronome_cli.commands.predict.describe_checkpoint import describe_checkpoint
 from metronome_cli.commands.predict.from_checkpoint import load_from, read_checkpoint
 from metronome_cli.commands.predict.from_metrics import ScrapePlan, forecast_from_metrics
 from metronome_cli.commands.predict.from_profile import ForecastPlan, predict_profile
@@ -152,7 +153,16 @@ def predict(settings: Settings, options: PredictFlags, observer: Observer, stop:
         return predict_fleet(_fleet_question(settings, options, conditions))
     if options.source == "gpu":
         return predict_cards(_cards(settings, options), **conditions)
+    if options.source == "model" and not _loaded(settings, options):
+        return describe_checkpoint(options["model"], **conditions)
     return predict_profile(_profile_plan(settings, options, conditions))
+
+
+def _loaded(settings: Settings, options: PredictFlags) -> bool:
+    """Whether more is asked of a checkpoint than what its file says."""
+    asked = [*BELONG["model"], "occupied", "seen_t_sat", "fail_within", "start_over"]
+    given = settings["sessions"] is not None or settings["memory"] is not None or settings.given("pool")
+    return given or settings.given("profile") or any(options[key] is not None for key in asked)
 
 
 def _plain(options: PredictFlags) -> dict[str, Any]:
@@ -187,7 +197,9 @@ def _profile_plan(settings: Settings, options: PredictFlags, conditions: dict[st
         profile = profile.model_copy(update={"policy": settings["policy"]})
     if settings.given("pool"):
         profile = profile.model_copy(update={"pool": settings.profile.pool})
-    return ForecastPlan(profile, weights=found.weights, source="config", notes=found.notes, **common)
+    return ForecastPlan(
+        profile, weights=found.weights, source="config", decoder=found.decoder, notes=found.notes, **common
+    )
 
 
 def _load(settings: Settings, options: PredictFlags) -> Any:

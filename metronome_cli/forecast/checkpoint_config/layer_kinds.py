@@ -72,9 +72,9 @@ def _kinds(read: Fields, layers: int) -> list[Layer]:
     made = []
     for i, kind in enumerate(kinds):
         keeps = kind
-        limit = (
-            chunk if keeps == "chunked" else window[i % len(window)] if keeps.startswith("windowed") else None
-        )
+        limit = chunk if keeps == "chunked" else None
+        if keeps.startswith("windowed") and window:
+            limit = window[i % len(window)]
         if limit is None and keeps == "windowed" and read.flag("use_sliding_window") is False:
             keeps = "full"
         elif limit is None and keeps not in ("full", "state", "full+state", "nothing"):
@@ -203,6 +203,8 @@ def _attends_to_all(read: Fields, layers: int) -> set[int]:
         return {i for i in range(layers) if (i + 1) % WINDOW_EVERY[kind] == 0}
     if kind.startswith(WINDOW_NOWHERE) and not read.flag("use_sliding_window"):
         return set(range(layers))
+    if kind.startswith(WINDOW_NOWHERE):
+        raise read.missing("max_window_layers")  # layers from there on have the window
     if kind.startswith(NOT_ALL_LAYERS):
         key = read.key("window") or "sliding_window"
         raise read.unknown([key], f"{kind} attends to all in some layers; no key says in which")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from metronome_cli.config.cache_groups import Dtype
+from metronome_cli.config.cache_groups import DTYPE_BYTES, Dtype
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.quantities import shown
 from metronome_cli.forecast.checkpoint_config.fields import Fields
@@ -55,9 +55,24 @@ def cache_dtype(
     return None
 
 
-def is_quantised(config: Mapping[str, Any], path: tuple[str, ...]) -> bool:
-    """True if the weights are stored in another type than `dtype` says."""
-    return any(_inner(part, "quantization_config") for part in _outwards(config, path))
+def weight_bits(config: Mapping[str, Any], path: tuple[str, ...], dtype: Dtype) -> float | None:
+    """Bits of one stored weight: those of `dtype`, unless the file names a quantisation.
+
+    None if its size is not known. Scales of 4-bit formats are counted as 1 bit in 4 (groups of 32) at most.
+    """
+    stated = next((q for part in _outwards(config, path) if (q := _inner(part, "quantization_config"))), None)
+    if stated is None:
+        return 8.0 * DTYPE_BYTES[dtype]
+    groups = list(_inner(stated, "config_groups").values())
+    inner = _inner(groups[0], "weights") if groups and isinstance(groups[0], Mapping) else {}
+    for part, key in ((stated, "bits"), (stated, "w_bit"), (stated, "num_bits"), (inner, "num_bits")):
+        bits = part.get(key)
+        if isinstance(bits, int) and not isinstance(bits, bool) and 1 <= bits <= 16:
+            return float(bits)
+    method = f"{stated.get('quant_method', '')} {stated.get('quant_algo', '')}".lower()
+    if "fp8" in method:
+        return 8.0
+    return 4.25 if "fp4" in method else None
 
 
 def _scheme(stated: Any, key: str, where: str) -> Dtype:

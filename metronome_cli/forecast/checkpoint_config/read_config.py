@@ -25,8 +25,8 @@ from metronome_cli.forecast.checkpoint_config.find_decoder import Candidate, fin
 from metronome_cli.forecast.checkpoint_config.groups import cache_groups, common_head_dim, common_kv_heads
 from metronome_cli.forecast.checkpoint_config.layer_kinds import Layer, read_layers
 from metronome_cli.forecast.checkpoint_config.parameters import count_parameters
-from metronome_cli.forecast.checkpoint_config.precision import cache_dtype, is_quantised, weight_dtype
-from metronome_cli.forecast.checkpoint_config.rotary_base import rope_theta
+from metronome_cli.forecast.checkpoint_config.precision import cache_dtype, weight_bits, weight_dtype
+from metronome_cli.forecast.checkpoint_config.rotary_base import CLASS_DEFAULTS, rope_theta
 
 DEFAULT_DTYPE: Dtype = "bfloat16"  # of speech models as published; said in a note where it is assumed
 
@@ -39,6 +39,7 @@ class DecoderConfig:
     """
 
     model_type: str
+    published_name: str  # `_name_or_path`, "" if not given
     groups: tuple[CacheGroup, ...]
     layers: int
     heads: int | None
@@ -50,6 +51,7 @@ class DecoderConfig:
     context: int | None
     rope_theta: float | None
     dtype: Dtype
+    weight_bits: float | None
     parameters: int | None
     active: int | None
     notes: tuple[str, ...]
@@ -102,9 +104,8 @@ def read_config(
     total, active, unknown = count_parameters(read, kinds)
     width = hidden is not None and heads is not None
     return DecoderConfig(
-        model_type=" ".join(
-            str(config.get("model_type") or main.part.get("model_type") or "unknown").split()
-        )[:60],
+        model_type=_one_line(config.get("model_type") or main.part.get("model_type") or "unknown"),
+        published_name=_one_line(config.get("_name_or_path") or ""),
         groups=groups,
         layers=layers,
         heads=heads,
@@ -116,15 +117,23 @@ def read_config(
         context=context,
         rope_theta=rope_theta(read),
         dtype=dtype,
+        weight_bits=(bits := weight_bits(config, main.path, dtype)),
         parameters=total,
         active=active,
         notes=(
             *_where_notes(main, others, where),
-            *_precision_notes(stated, kept, is_quantised(config, main.path)),
+            *_precision_notes(stated, kept, bits, dtype),
             *_layer_notes(read, kinds, groups),
+            *_rotary_notes(main, rope_theta(read)),
             *((f"weights of the decoder are unknown: {unknown}",) if unknown else ()),
         ),
     )
+
+
+def _one_line(value: object) -> str:
+    """A name on one line, without control codes."""
+    text = "".join(char if char.isprintable() else " " for char in str(value)[:200])
+    return " ".join(text.split())[:60]
 
 
 def _layers(read: Fields) -> int:
@@ -167,15 +176,27 @@ def _cost(other: Candidate, where: str) -> str:
     return f" ({layers} layers, {growing_bytes_per_token(groups):,} bytes per position)"
 
 
-def _precision_notes(stated: Dtype | None, kept: tuple[Dtype, str] | None, quantised: bool) -> list[str]:
+def _precision_notes(
+    stated: Dtype | None, kept: tuple[Dtype, str] | None, bits: float | None, dtype: Dtype
+) -> list[str]:
     notes = [] if stated else [f"the file names no number type; {DEFAULT_DTYPE} is assumed"]
     if kept:
-        notes.append(
-            f"{kept[1]}: the cache has {DTYPE_BYTES[kept[0]]} byte(s) per number, unless the engine is told another"
-        )
-    if quantised:
-        notes.append("quantised: weights are counted from the files where there are any")
+        size = DTYPE_BYTES[kept[0]]
+        notes.append(f"{kept[1]}: the cache has {size} byte(s) per number, unless the engine is told another")
+    if bits != 8 * DTYPE_BYTES[dtype]:
+        size_of = "weights of unknown size" if bits is None else f"{bits:g} bits per weight"
+        notes.append(f"quantised: {size_of}, unless the files beside it say")
     return notes
+
+
+def _rotary_notes(main: Candidate, theta: float | None) -> list[str]:
+    """What the class would take, if no file says the rotary base."""
+    if theta is not None or main.part.get("positional_embedding") is not None:
+        return []
+    kind = str(main.part.get("model_type") or main.dotted)
+    default = next((base for name, base in CLASS_DEFAULTS.items() if name in kind), None)
+    told = f"; its class's default is {default:,.0f}" if default else ""
+    return [f"no file says the rotary base (rope_theta){told}"]
 
 
 def _layer_notes(read: Fields, kinds: Sequence[Layer], groups: Sequence[CacheGroup]) -> list[str]:

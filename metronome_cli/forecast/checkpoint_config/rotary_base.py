@@ -8,6 +8,13 @@ from metronome_cli.forecast.checkpoint_config.fields import ALIASES, Fields
 
 _NESTED = ("rope_parameters", "rope_scaling", "rope", "attn_config", "rotary")
 _NO_ROTARY = ("none", "sin", "sinusoidal", "learned", "absolute", "alibi")
+CLASS_DEFAULTS = {
+    "lfm": 1e6,
+    "qwen3": 1e6,
+    "qwen2": 1e6,
+    "llama": 1e4,
+    "mistral": 1e4,
+}  # of published checkpoints
 GLM_BASE = 10_000.0  # ChatGLM's code multiplies this base by rope_ratio
 
 
@@ -22,7 +29,7 @@ def rope_theta(read: Fields) -> float | None:
     ):
         return None
     for key in ALIASES["rope_theta"]:
-        if isinstance(read.part.get(key), list):
+        if isinstance(read.part.get(key), list) and read.part[key]:
             continue  # one base for each layer: the groups below, or none
         if (value := read.real(key)) is not None:
             return value

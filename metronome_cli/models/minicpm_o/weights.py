@@ -176,7 +176,7 @@ class _MiniCpmReader:
         form = BlockVariant(embedding="emb_text.weight", head="head_code.0.weight", embedding_rows=shape.text)
         decoder, first = load_decoder(self._talker_source(3), talker, form)
         source = self._talker_source(4)
-        size = (talker.vocab, talker.hidden)
+        size = (talker.need("vocab"), talker.hidden)
         tables = [source.tensor(f"emb_code.{i}.weight", *size, fan_in=1) for i in range(shape.groups)]
         heads = [Projection(source.tensor(f"head_code.{i}.weight", *size)) for i in range(1, shape.groups)]
         name = _PROJECTOR[shape.version]

@@ -57,7 +57,7 @@ class DepthTransformer:
         # half the variance from the hidden state, half from the token
         inputs = weights.tensor("depth.inputs", self.steps, self.dim, hidden, gain=0.5**0.5)
         self._inputs = Projection(inputs.flatten(0, 1))
-        self._text = weights.tensor("depth.text", shape.decoder.vocab + 1, self.dim, fan_in=2)
+        self._text = weights.tensor("depth.text", shape.decoder.need("vocab") + 1, self.dim, fan_in=2)
         self._codes = [
             weights.tensor(f"depth.codes.{step}", options.audio_vocab + 1, self.dim, fan_in=2)
             for step in range(self.steps - 1)

@@ -35,7 +35,7 @@ class StreamEmbedding:
 
 def text_head(weights: WeightSource, shape: MoshiShape) -> Projection:
     """hidden -> text logits."""
-    return Projection(weights.tensor("text_head", shape.decoder.vocab, shape.decoder.hidden))
+    return Projection(weights.tensor("text_head", shape.decoder.need("vocab"), shape.decoder.hidden))
 
 
 def decoder_weights(weights: WeightSource, shape: MoshiShape, source: str) -> DecoderWeights:
@@ -63,7 +63,7 @@ def _layer(weights: WeightSource, name: str, shape: MoshiShape) -> LayerWeights:
     sizes = shape.decoder
     hidden, width = sizes.hidden, sizes.heads * sizes.head_dim
     residual = (2 * sizes.layers) ** -0.5
-    gate, up = weights.tensor(f"{name}.gate_up", 2 * sizes.mlp, hidden).chunk(2)
+    gate, up = weights.tensor(f"{name}.gate_up", 2 * sizes.need("mlp"), hidden).chunk(2)
     return LayerWeights(
         input_norm=weights.tensor(f"{name}.attention_norm", hidden, value=1.0),
         qkv=Projection(weights.tensor(f"{name}.qkv", 3 * width, hidden)),
@@ -73,5 +73,5 @@ def _layer(weights: WeightSource, name: str, shape: MoshiShape) -> LayerWeights:
         mlp_norm=weights.tensor(f"{name}.mlp_norm", hidden, value=1.0),
         gate=Projection(gate),
         up=Projection(up),
-        down=Projection(weights.tensor(f"{name}.down", hidden, sizes.mlp, gain=residual)),
+        down=Projection(weights.tensor(f"{name}.down", hidden, sizes.need("mlp"), gain=residual)),
     )

@@ -156,8 +156,8 @@ class _QwenOmniReader:
         decoder, codec = load_decoder(source, talker, form)
         plain = self._plain("talker.", 3)
         text = TextProjection(
-            _linear(plain, "text_projection.linear_fc1", talker.mlp, thinker),
-            _linear(plain, "text_projection.linear_fc2", talker.hidden, talker.mlp),
+            _linear(plain, "text_projection.linear_fc1", talker.need("mlp"), thinker),
+            _linear(plain, "text_projection.linear_fc2", talker.hidden, talker.need("mlp")),
         )
         return TalkerWeights(decoder, codec, text, *self._predictor(predictor, shape.groups))
 
@@ -170,7 +170,7 @@ class _QwenOmniReader:
             self.source(decoder_layouts(f"{at}model.", f"{at}lm_head.0.weight", form), 4), shape, form
         )
         plain = self._plain(at, 5)
-        size = (shape.vocab, shape.hidden)
+        size = (shape.need("vocab"), shape.hidden)
         tables = [
             plain.tensor(f"model.codec_embedding.{i}.weight", *size, fan_in=1) for i in range(groups - 1)
         ]

@@ -100,9 +100,9 @@ def load_decoder(
     before = source.taken
     layers = [_layer(source, shape, form, f"layers.{index}.") for index in range(shape.layers)]
     norm = source.tensor("norm.weight", shape.hidden, value=1.0)
-    head = source.tensor(form.head, shape.vocab, shape.hidden)
+    head = source.tensor(form.head, shape.need("vocab"), shape.hidden)
     read = source.taken - before
-    rows, width = form.embedding_rows or shape.vocab, form.embedding_width or shape.hidden
+    rows, width = form.embedding_rows or shape.need("vocab"), form.embedding_width or shape.hidden
     table = source.tensor(form.embedding, rows, width, fan_in=1)
     decoder = DecoderWeights(
         layers=layers,
@@ -153,7 +153,7 @@ def _layer(source: WeightSource, shape: ModelShape, form: BlockVariant, at: str)
 def _mlp(source: WeightSource, shape: ModelShape, form: BlockVariant, at: str, gain: float) -> dict[str, Any]:
     if form.experts is not None:
         return {"mixture": _experts(source, shape, form.experts, at, gain)}
-    gate, up, down = _gated(source, at, shape.hidden, shape.mlp, gain)
+    gate, up, down = _gated(source, at, shape.hidden, shape.need("mlp"), gain)
     return {"gate": gate, "up": up, "down": down}
 
 

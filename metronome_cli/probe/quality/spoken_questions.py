@@ -106,7 +106,7 @@ def speech_subject(profile: Profile, loaded: LoadedModel, weights: Path) -> Prob
         decoder=loaded.decoder,
         vocabulary=loaded.vocabulary,
         tokens=read_tokens(ModelFiles(weights)),
-        context=profile.shape.context,
+        context=profile.shape.need("context"),
         kv_bytes_per_token=profile.shape.kv_bytes_per_token,
         loaded=loaded,
         profile=profile,
