@@ -85,7 +85,7 @@ def _json(file: Path, data: bytes) -> dict[str, Any]:
     except BadJson as error:
         raise UsageError(f"{file}: {error}", hint=_looks_like(data)) from None
     if not isinstance(value, dict):
-        raise UsageError(f"{file}: a JSON {type(value).__name__}, where a group of keys is expected")
+        raise UsageError(f"{file}: not a JSON object but a {type(value).__name__}")
     return value
 
 
