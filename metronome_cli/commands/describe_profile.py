@@ -18,7 +18,7 @@ from metronome_cli.config.cache_groups import describe_groups
 from metronome_cli.config.model_shape import CacheStage
 from metronome_cli.config.profile import Profile
 from metronome_cli.forecast.hazards import decoder_growth
-from metronome_cli.forecast.memory import DEFAULT_SHARE, profile_weights, state_outside
+from metronome_cli.forecast.memory import DEFAULT_SHARE, profile_weights, state_outside, weights_known
 from metronome_cli.forecast.pool_forecast import max_sessions_and_cause
 from metronome_cli.results.profile_card import MemoryFit, MemoryRow, ProfileCard, RatesByState, StageCard
 
@@ -55,7 +55,7 @@ def profile_card(
             blocks_per_session(profile, length_s) * block_tokens(profile) * shape.kv_bytes_per_token
         ),
         state_bytes_per_session=state_outside(profile),
-        weight_bytes=profile_weights(profile).size,
+        weight_bytes=profile_weights(profile).size if weights_known(profile) else None,
         stages=[_stage(stage, profile) for stage in profile.stages],
         fit=_fit(profile, memory, length_s, memory_share),
     )

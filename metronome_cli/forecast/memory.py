@@ -47,10 +47,18 @@ class WeightBytes:
     how: str
 
 
+def weights_known(profile: Profile) -> bool:
+    """Whether the profile states its weights, or the widths that they follow from."""
+    shape = profile.shape
+    return (
+        shape.weight_bytes is not None or shape.parameters is not None or None not in (shape.mlp, shape.vocab)
+    )
+
+
 def profile_weights(profile: Profile) -> WeightBytes:
     """What the profile says of its weights. Raises UsageError if they are unknown."""
     shape = profile.shape
-    if shape.weight_bytes is None and shape.parameters is None and None in (shape.mlp, shape.vocab):
+    if not weights_known(profile):
         raise UsageError(
             "the size of the weights is unknown, so nothing says what memory is left for sessions",
             hint="put the safetensors files beside the configuration, or give shape.weight_bytes in a profile",

@@ -184,12 +184,15 @@ def _stage(stage: StageCard) -> list[str]:
 def _session(profile: Profile, card: ProfileCard) -> list[list[str]]:
     at = format_duration(card.fit.session_length_s if card.fit else profile.session_length)
     sinks = f", sinks {profile.sink_positions}" if profile.policy_spec.sinks else ""
+    weights = "unknown"
+    if card.weight_bytes is not None:
+        weights = format_size(card.weight_bytes) + ", once for all sessions"
     return [
         ["policy", f"{card.policy}{sinks}; when no block is free: {profile.exhaustion}"],
         [f"cache after {at}", f"{format_size(card.cache_bytes_per_session)} on average"],
         ["one session", card.cache],
         ["outside the pool", format_size(card.state_bytes_per_session)],
-        ["weights", format_size(card.weight_bytes) + ", once for all sessions"],
+        ["weights", weights],
         ["objectives", ", ".join(profile.objectives) or "none of its own"],
     ]
 
