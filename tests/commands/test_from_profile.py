@@ -299,7 +299,7 @@ def test_a_latent_cache_costs_what_it_costs(tmp_path: Path) -> None:
 
 
 def test_no_config_no_guess(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no config.json"):
+    with pytest.raises(UsageError, match=r"no config\.json"):
         read_checkpoint(tmp_path, SteadyLoad.steady(27))
     (tmp_path / "config.json").write_text("[1, 2]")
     with pytest.raises(UsageError, match="not a JSON object"):
