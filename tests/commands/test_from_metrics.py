@@ -262,7 +262,10 @@ def test_callers_of_a_server_are_told_of_its_metrics_likewise(status: int, says:
 
 
 def test_who_hangs_up_has_not_answered() -> None:
-    with answering(b"") as address, pytest.raises(OSError, match="closed the connection without an answer") as caught:
+    with (
+        answering(b"") as address,
+        pytest.raises(OSError, match="closed the connection without an answer") as caught,
+    ):
         fetch(address)
     assert not isinstance(caught.value, metrics_page.NoPageError)
 
@@ -296,11 +299,17 @@ def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_not_http_is_told_in_words() -> None:
-    with answering(bytes(range(128, 255)) + b"\r\n\r\n") as address, pytest.raises(OSError, match="is not HTTP"):
+    with (
+        answering(bytes(range(128, 255)) + b"\r\n\r\n") as address,
+        pytest.raises(OSError, match="is not HTTP"),
+    ):
         fetch(address)
 
 
 def test_headers_that_drip_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_page, "TIMEOUT_S", 0.3)
-    with answering(b"HTTP/1.1 200 OK\r\nX: ", b"#") as address, pytest.raises(OSError, match="no answer within"):
+    with (
+        answering(b"HTTP/1.1 200 OK\r\nX: ", b"#") as address,
+        pytest.raises(OSError, match="no answer within"),
+    ):
         fetch(address)
