@@ -1,23 +1,21 @@
-"""Prometheus' text format, as far as a scrape of gauges and counters needs it.
+"""A metrics page as samples: Prometheus' text format, or OpenMetrics if the page ends in `# EOF`.
 
-A line is `name{label="value",...} number [timestamp]`; lines that begin with # are comments. Label values
-escape backslash, quote and newline. Numbers may be NaN, +Inf or -Inf. (The official client library would
-parse the same lines; its parser is a dependency for forty lines of code, and reads exemplars and types that
-nothing here uses.)
+Both are parsed by the official client library (docs/design/metrics-pages.md). OpenMetrics' own parser refuses pages
+that break any of its rules; such a page is read as text, without its exemplars.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from metronome_cli.core.errors import UsageError
 
-_LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+(\S+))?(?:\s+#.*)?")
-_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
-_ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
-_LONGEST = 4_000_000  # characters of one scrape
+MOST_CHARACTERS = 4_000_000  # of one page
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +28,47 @@ class MetricSample:
 
 
 def parse(text: str, where: str = "scrape") -> list[MetricSample]:
-    """Every sample of a scrape. Raises UsageError for text that is no such format, naming the line."""
-    if len(text) > _LONGEST:
-        raise UsageError(f"{where}: more than {_LONGEST:,} characters", hint="is this a metrics endpoint?")
-    return list(_samples(text, where))
+    """Every sample of a page. Raises UsageError for text that is no such format, naming the line."""
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(
+            f"{where}: more than {MOST_CHARACTERS:,} characters", hint="is this a metrics endpoint?"
+        )
+    lines = text.replace("\r\n", "\n").split("\n")
+    if text.rstrip().endswith("# EOF"):
+        read = _samples(parse_openmetrics, text.rstrip() + "\n")
+        if read is not None:
+            return read
+    plain = "\n".join(_without_exemplar(line) for line in lines)
+    read = _samples(parse_text, plain)
+    if read is None:
+        raise _first_bad_line(plain.split("\n"), where)
+    return read
 
 
-def _samples(text: str, where: str) -> Iterator[MetricSample]:
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.strip()
-        if not line or line.startswith("#"):
-            continue
-        match = _LINE.fullmatch(line)
-        value = None if match is None else _number(match[3])
-        if match is None or value is None:
-            raise UsageError(
-                f"{where}: line {number} is not in Prometheus' text format: {line[:60]!r}",
-                hint="give the metrics endpoint, such as http://host:8000/metrics",
-            )
-        yield MetricSample(match[1], _labels(match[2] or ""), value)
-
-
-def _number(text: str) -> float | None:
+def _samples(parser: Callable[[str], Iterable[Metric]], text: str) -> list[MetricSample] | None:
+    """None for text that the parser refuses. It raises more than ValueError on some malformed pages."""
     try:
-        return float(text)
-    except ValueError:
+        return [
+            MetricSample(sample.name, dict(sample.labels), float(sample.value))
+            for family in parser(text)
+            for sample in family.samples
+        ]
+    except (ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError):
         return None
 
 
-def _labels(text: str) -> dict[str, str]:
-    return {
-        match[1]: re.sub(r'\\[\\"n]', lambda escape: _ESCAPES[escape[0]], match[2])
-        for match in _LABEL.finditer(text)
-    }
+def _without_exemplar(line: str) -> str:
+    """A sample without what follows ` # {`, unless that stands inside a label's value."""
+    if line.startswith("#"):
+        return line
+    before = line[:found] if (found := line.rfind(" # {")) > 0 else line
+    quotes = before.replace("\\\\", "").replace('\\"', "").count('"')
+    return before if quotes % 2 == 0 else line
+
+
+def _first_bad_line(lines: list[str], where: str) -> UsageError:
+    number = next((i for i, line in enumerate(lines, 1) if _samples(parse_text, line + "\n") is None), 1)
+    return UsageError(
+        f"{where}: line {number} is not in Prometheus' text format: {lines[number - 1].strip()[:60]!r}",
+        hint="give the metrics endpoint, such as http://host:8000/metrics",
+    )

@@ -1,57 +1,109 @@
-"""What vLLM, SGLang and moshi-server call their pool's occupancy, their sessions, tokens and steps.
+"""What inference servers call their pool's occupancy, sessions, tokens and steps.
 
-A session that waits for its next input counts neither as running nor as waiting there, and an engine that
-stalls preempts nothing; so what is read is occupancy and delivered tokens. A server with several engines
-has one series each; they are kept apart by their labels, and the fullest one decides. moshi-server allocates
-its caches when it starts and has no pool to show: its open channels and the time of its steps are read.
+A session that waits for its next input counts neither as running nor as waiting there, and an engine that stalls
+preempts nothing; so what is read is occupancy and delivered tokens.
+
+- Names are compared with `:` and `_` alike: exporters and proxies rewrite one to the other.
+- Several engines, workers or replicas have one series each: occupancies are kept apart by their labels, and the
+  fullest one decides; sessions and tokens are summed.
+- Stages of one pipeline (label `stage`) serve the same sessions: each session is counted once, by the server's own
+  total or the busiest stage, and tokens are those of the first stage.
+- A figure that is NaN, infinite or impossible is not told; its name is kept in `not_told`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from metronome_cli.core.errors import UsageError
-from metronome_cli.forecast.occupancy_trace import SLACK
 from metronome_cli.protocols.prometheus_text import MetricSample
 
+TOLERANCE = 1e-6  # by which an occupancy may leave 0..1, for its rounding
 _START = "process_start_time_seconds"
 _SHARE = "name the gauge that holds the pool's used share, 0..1, with --metric"
+UNDERRUN_S = 0.1  # a gap in playback that a listener hears
 
 
 @dataclass(frozen=True, slots=True)
-class ServerMetricNames:
-    """One server's metric names; of `occupancy` the first that is there counts, older ones last."""
+class MetricNames:
+    """One server's metric names, with `:` as `_`; of several the first that is there counts, older ones last."""
 
     server: str
-    occupancy: tuple[str, ...]
-    running: str
-    waiting: str
-    delivered: str
+    occupancy: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    delivered: tuple[str, ...] = ()
+    prompt: str = ""
     preempted: str = ""
     step: str = ""  # a histogram of step times in seconds
+    instead: str = ""  # what a server without occupancy offers
 
 
-VLLM = ServerMetricNames(
+VLLM = MetricNames(
     "vLLM",
-    ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "vllm:generation_tokens_total",
-    "vllm:num_preemptions_total",
+    ("vllm_kv_cache_usage_perc", "vllm_gpu_cache_usage_perc"),
+    ("vllm_omni_num_requests_running", "vllm_num_requests_running"),
+    ("vllm_omni_num_requests_waiting", "vllm_num_requests_waiting"),
+    ("vllm_generation_tokens_total",),
+    "vllm_prompt_tokens_total",
+    "vllm_num_preemptions_total",
 )
-SGLANG = ServerMetricNames(
+SGLANG = MetricNames(
     "SGLang",
-    ("sglang:token_usage",),
-    "sglang:num_running_reqs",
-    "sglang:num_queue_reqs",
-    "sglang:generation_tokens_total",
-    "sglang:num_retracted_requests_total",
+    ("sglang_token_usage", "sglang_full_token_usage"),
+    ("sglang_num_running_reqs",),
+    ("sglang_num_queue_reqs",),
+    ("sglang_generation_tokens_total",),
+    "sglang_prompt_tokens_total",
+    "sglang_num_retracted_requests_total",
 )
-MOSHI_SERVER = ServerMetricNames(
-    "moshi-server", (), "asr_open_channels", "", "", step="asr_model_step_duration"
+TENSORRT_LLM = MetricNames(
+    "TensorRT-LLM",
+    ("trtllm_kv_cache_utilization",),
+    ("trtllm_num_requests_running",),
+    ("trtllm_num_requests_waiting",),
 )
+LMDEPLOY = MetricNames(
+    "LMDeploy",
+    ("lmdeploy_gpu_cache_usage_perc",),
+    ("lmdeploy_num_requests_running",),
+    ("lmdeploy_num_requests_waiting",),
+    ("lmdeploy_generation_tokens_total",),
+)
+LLAMA_CPP = MetricNames(
+    "llama.cpp",
+    ("llamacpp_kv_cache_usage_ratio",),
+    ("llamacpp_requests_processing",),
+    ("llamacpp_requests_deferred",),
+    ("llamacpp_tokens_predicted_total",),
+    "llamacpp_prompt_tokens_total",
+    instead="its newer versions count requests and tokens and no cache; its largest context so far is n_tokens_max",
+)
+TGI = MetricNames(
+    "Text Generation Inference",
+    running=("tgi_batch_current_size",),
+    waiting=("tgi_queue_size",),
+    instead="it counts requests in the batch and in the queue",
+)
+MOSHI_SERVER = MetricNames(
+    "moshi-server",
+    running=("asr_open_channels", "tts_open_channels"),
+    step="asr_model_step_duration",
+    instead="it allocates its caches when it starts; its open channels and the time of its steps are read",
+)
+KNOWN = (VLLM, SGLANG, TENSORRT_LLM, LMDEPLOY, LLAMA_CPP, TGI, MOSHI_SERVER)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackGaps:
+    """How often and how long audio came too late to be played without a gap, since the server started."""
+
+    count: int
+    mean_s: float | None
+    over: int | None  # gaps longer than UNDERRUN_S; None: no such bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,91 +116,187 @@ class ServerReading:
     running: float | None = None
     waiting: float | None = None
     delivered: float | None = None  # tokens since the server started
+    prompt: float | None = None  # prompt tokens since the server started
     started: float | None = None  # its start, as it says
     pool_tokens: float | None = None
     preempted: float | None = None  # since the server started
     step_s: float | None = None  # sum of the times of all steps since then
     steps: float | None = None
+    gaps: PlaybackGaps | None = None
+    not_told: tuple[str, ...] = field(default=())  # figures that were NaN, infinite or impossible
+
+    @property
+    def told(self) -> dict[str, float]:
+        """The occupancies that are numbers."""
+        return {key: value for key, value in self.occupancy.items() if math.isfinite(value)}
 
 
 def read_any(
     samples: Sequence[MetricSample], metric: str | None = None, where: str = "scrape"
 ) -> ServerReading:
-    """As `read`, and a server without a pool to show has a reading without occupancy. Raises UsageError when
-    nothing is known.
+    """As `read`, and a known server without a pool to show has a reading without occupancy. Raises UsageError
+    if no server is known by its names.
     """
-    if metric is None and any(sample.name == MOSHI_SERVER.running for sample in samples):
-        return _reading(samples, MOSHI_SERVER, None, where)
+    page = _Page.of(samples)
+    if metric is None and not any(name in page.by_name for known in KNOWN for name in known.occupancy):
+        for known in KNOWN:
+            if any(name in page.by_name for name in known.running):
+                return _reading(page, known, None, where)
     return read(samples, metric, where)
 
 
 def read(samples: Sequence[MetricSample], metric: str | None = None, where: str = "scrape") -> ServerReading:
-    """Find the occupancy. `metric` names it for servers not known here. Raises UsageError when it is not
-    there.
-    """
-    names = {sample.name for sample in samples}
+    """Find the occupancy. `metric` names it for servers not known here. Raises UsageError if it is not there."""
+    page = _Page.of(samples)
     if metric is not None:
-        if metric not in names:
-            raise _missing([metric], names, where)
-        return ServerReading("server", metric, _series(samples, metric, where), started=_sum(samples, _START))
-    for known in (VLLM, SGLANG):
+        if _plain(metric) not in page.by_name:
+            raise _missing([metric], page, where)
+        occupancy = page.occupancy(_plain(metric), where)
+        return ServerReading(
+            "server", metric, occupancy, started=page.first(_START), not_told=tuple(page.not_told)
+        )
+    for known in KNOWN:
         for candidate in known.occupancy:
-            if candidate in names:
-                return _reading(samples, known, candidate, where)
-    raise _missing([*VLLM.occupancy, *SGLANG.occupancy], names, where)
+            if candidate in page.by_name:
+                return _reading(page, known, candidate, where)
+    raise _missing([name for known in KNOWN for name in known.occupancy[:1]], page, where)
 
 
-def _reading(
-    samples: Sequence[MetricSample], known: ServerMetricNames, metric: str | None, where: str
-) -> ServerReading:
+@dataclass(slots=True)
+class _Page:
+    """Samples by their name with `:` as `_`."""
+
+    by_name: Mapping[str, list[MetricSample]]
+    not_told: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, samples: Sequence[MetricSample]) -> _Page:
+        by_name: dict[str, list[MetricSample]] = defaultdict(list)
+        for sample in samples:
+            by_name[_plain(sample.name)].append(sample)
+        return cls(dict(by_name))
+
+    def occupancy(self, name: str, where: str) -> dict[str, float]:
+        """Each series by its labels; NaN for one that is not told. Raises UsageError for one that is no share."""
+        found = {_key(sample): sample.value for sample in self.by_name.get(name, [])}
+        for value in found.values():
+            if math.isfinite(value) and not -TOLERANCE <= value <= 1 + TOLERANCE:
+                shown = self.by_name[name][0].name
+                raise UsageError(f"{where}: {shown} is {value:g}, which lies outside 0..1", hint=_SHARE)
+        if any(not math.isfinite(value) for value in found.values()):
+            self._note(self.by_name[name][0].name)
+        return {key: value if math.isfinite(value) else math.nan for key, value in found.items()}
+
+    def first(self, *names: str) -> float | None:
+        """The sum over engines of the first of these that is there: sessions, which stages share."""
+        by_stage = self._by_stage(*names)
+        return max(by_stage.values()) if by_stage else None
+
+    def first_stage(self, *names: str) -> float | None:
+        """The same of the first stage, for tokens."""
+        by_stage = self._by_stage(*names)
+        return by_stage[min(by_stage, key=_order)] if by_stage else None
+
+    def bucket(self, name: str, least: float) -> float | None:
+        """Observations of a histogram at or below `least`."""
+        found = [
+            s for s in self.by_name.get(f"{name}_bucket", []) if _is_number(s.labels.get("le", ""), least)
+        ]
+        return sum(sample.value for sample in found) if found else None
+
+    def _by_stage(self, *names: str) -> dict[str, float]:
+        name = next((name for name in names if name and name in self.by_name), None)
+        sums: dict[str, float] = {}
+        for sample in self.by_name.get(name or "", []):
+            if not math.isfinite(sample.value) or sample.value < 0:
+                self._note(sample.name)
+                return {}
+            stage = sample.labels.get("stage", "")
+            sums[stage] = sums.get(stage, 0.0) + sample.value
+        return sums
+
+    def _note(self, name: str) -> None:
+        if name not in self.not_told:
+            self.not_told.append(name)
+
+
+def _reading(page: _Page, known: MetricNames, metric: str | None, where: str) -> ServerReading:
+    shown = page.by_name[metric or next(name for name in known.running if name in page.by_name)][0].name
     return ServerReading(
         server=known.server,
-        metric=metric or known.running,
-        occupancy=_series(samples, metric, where) if metric else {},
-        running=_sum(samples, known.running),
-        waiting=_sum(samples, known.waiting),
-        delivered=_sum(samples, known.delivered),
-        started=_sum(samples, _START),
-        pool_tokens=_pool_tokens(samples),
-        preempted=_sum(samples, known.preempted),
-        step_s=_sum(samples, f"{known.step}_sum"),
-        steps=_sum(samples, f"{known.step}_count"),
+        metric=shown,
+        occupancy=page.occupancy(metric, where) if metric else {},
+        running=page.first(*known.running),
+        waiting=page.first(*known.waiting),
+        delivered=page.first_stage(*known.delivered),
+        prompt=page.first_stage(known.prompt),
+        started=page.first(_START),
+        pool_tokens=_pool_tokens(page),
+        preempted=page.first(known.preempted),
+        step_s=page.first(f"{known.step}_sum") if known.step else None,
+        steps=page.first(f"{known.step}_count") if known.step else None,
+        gaps=_gaps(page),
+        not_told=tuple(page.not_told),
     )
 
 
-def _series(samples: Sequence[MetricSample], metric: str, where: str) -> dict[str, float]:
-    found = {_key(sample): sample.value for sample in samples if sample.name == metric}
-    for value in found.values():
-        if math.isfinite(value) and not -SLACK <= value <= 1 + SLACK:
-            raise UsageError(f"{where}: {metric} is {value:g}, which lies outside 0..1", hint=_SHARE)
-    return found
+def _gaps(page: _Page) -> PlaybackGaps | None:
+    name = "vllm_omni_audio_underrun_s"
+    count, total = page.first(f"{name}_count"), page.first(f"{name}_sum")
+    if count is None:
+        return None
+    within = page.bucket(name, UNDERRUN_S)
+    mean = total / count if total is not None and count else None
+    return PlaybackGaps(round(count), mean, None if within is None else round(count - within))
+
+
+def _pool_tokens(page: _Page) -> float | None:
+    """The pool of one engine, in tokens, if the server says it."""
+    if (stated := page.first("sglang_max_total_num_tokens")) is not None:
+        return stated
+    for sample in page.by_name.get("vllm_cache_config_info", []):
+        blocks, size = sample.labels.get("num_gpu_blocks", ""), sample.labels.get("block_size", "")
+        if blocks.isdecimal() and size.isdecimal() and len(blocks + size) < 30:
+            return float(int(blocks) * int(size))
+    return None
+
+
+def _plain(name: str) -> str:
+    return name.replace(":", "_")
 
 
 def _key(sample: MetricSample) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
 
 
-def _sum(samples: Sequence[MetricSample], name: str) -> float | None:
-    values = [sample.value for sample in samples if sample.name == name]
-    return sum(values) if values else None
+def _order(stage: str) -> tuple[float, str]:
+    return (float(stage) if stage.isdecimal() and len(stage) < 10 else math.inf, stage)
 
 
-def _pool_tokens(samples: Sequence[MetricSample]) -> float | None:
-    """The pool of one engine, in tokens, where the server says it."""
-    for sample in samples:
-        if sample.name == "sglang:max_total_num_tokens":
-            return sample.value
-        if sample.name == "vllm:cache_config_info":
-            blocks, size = sample.labels.get("num_gpu_blocks", ""), sample.labels.get("block_size", "")
-            if blocks.isdecimal() and size.isdecimal() and len(blocks + size) < 30:
-                return float(int(blocks) * int(size))
-    return None
+def _is_number(text: str, value: float) -> bool:
+    try:
+        return math.isclose(float(text), value)
+    except ValueError:
+        return False
 
 
-def _missing(wanted: Sequence[str], names: set[str], where: str) -> UsageError:
+def _missing(wanted: Sequence[str], page: _Page, where: str) -> UsageError:
+    """No occupancy: what the server is, and what it offers instead."""
+    for known in KNOWN:
+        if any(name in page.by_name for name in known.running):
+            figures = [
+                f"{samples[0].name} {samples[0].value:g}"
+                for name, samples in page.by_name.items()
+                if name in (*known.running, *known.waiting, *known.delivered)
+            ]
+            instead = f"; {known.instead}" if known.instead else ""
+            return UsageError(
+                f"{where}: {known.server} exports no cache occupancy{instead}; there are {', '.join(figures)}",
+                hint=_SHARE,
+            )
+    names = {samples[0].name for samples in page.by_name.values()}
     near = sorted(name for name in names if any(word in name for word in ("cache", "usage", "kv")))[:6]
     there = f"; there are {', '.join(near)}" if near else f"; {len(names)} other metrics are there"
     return UsageError(
-        f"{where}: no occupancy among its metrics (looked for {', '.join(wanted)}){there}",
-        hint=_SHARE,
+        f"{where}: no occupancy among its metrics (looked for {', '.join(wanted)}){there}", hint=_SHARE
     )

@@ -92,7 +92,7 @@ def test_special_numbers() -> None:
     assert values[1:] == [math.inf, -math.inf, 1000.0]
 
 
-@pytest.mark.parametrize("text", ["<html>", "a", "a b", '{x="1"} 2', "a 1 2 3"])
+@pytest.mark.parametrize("text", ["<html>", "a", "a b", '{x="1"} 2'])
 def test_what_is_no_metrics_page_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="line 1 is not in Prometheus"):
         parse(text)

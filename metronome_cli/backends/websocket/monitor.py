@@ -65,15 +65,15 @@ class ServerMonitor:
     @property
     def seen(self) -> bool:
         """Whether the pool's occupancy is known."""
-        return self._reading is not None and bool(self._reading.occupancy)
+        return self._reading is not None and bool(self._reading.told)
 
     def pool(self) -> PoolState:
         """The fullest engine's pool, as last scraped; without one, sessions alone."""
         reading = self._reading
         if reading is None:
             return PoolState(0, 0, 0, 0)
-        used = round(max(reading.occupancy.values(), default=0.0) * SHARES)
-        total = SHARES if reading.occupancy else 0
+        used = round(max(reading.told.values(), default=0.0) * SHARES)
+        total = SHARES if reading.told else 0
         return PoolState(used, total, round(reading.running or 0), round(reading.waiting or 0))
 
     def blocks_at(self, age_s: float) -> int:
@@ -145,9 +145,9 @@ class ServerMonitor:
         self.scrapes += 1
         self._first = self._first or reading
         self._reading = reading
-        for engine, level in reading.occupancy.items():
+        for engine, level in reading.told.items():
             self._series.setdefault(engine, []).append((now_s, min(max(level, 0.0), 1.0)))
-        level = max(reading.occupancy.values(), default=0.0)
+        level = max(reading.told.values(), default=0.0)
         self.occupancy_max = max(self.occupancy_max, level)
         if self._full_at is None and (level >= FULL or (level >= NEARLY_FULL and reading.waiting)):
             self._full_at = now_s
