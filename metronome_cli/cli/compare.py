@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 EPILOG = """A side is a report, a run's --output directory, or a directory of several runs of the same set-up:
-repeats show the noise. A base that is not there yet is no error.
+repeats show the noise. A run that failed counts as 0 sessions.
 
 It ends with 0 where no gate was reached, with 3 where one was, with 4 where noise or missing data left one open.
 
@@ -39,18 +39,27 @@ def compare(
     allow_mismatch: Annotated[
         bool, typer.Option("--allow-mismatch", help="Compare other machines, profiles or settings too.")
     ] = False,
+    allow_missing_baseline: Annotated[
+        bool, typer.Option("--allow-missing-baseline", help="Pass if there is no baseline yet.")
+    ] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Also write a Markdown summary to this file.", metavar="FILE")
+    ] = None,
     format_: Annotated[
         Format, typer.Option("--format", help="How to print it: text, markdown or json.", metavar="WORD")
     ] = Format.TEXT,
 ) -> None:
     """What changed between two runs, and whether it is worse than allowed."""
     from metronome_cli.cli.console import write
+    from metronome_cli.core.files import write_text
     from metronome_cli.report.compare.comparison import ComparisonPlan
     from metronome_cli.report.compare.comparison import compare as run_compare
     from metronome_cli.report.compare.gates import Gate
 
     gates = tuple(Gate.parse(text) for text in fail or ())
-    comparison = run_compare(ComparisonPlan(base, new, gates, allow_mismatch))
+    comparison = run_compare(ComparisonPlan(base, new, gates, allow_mismatch, allow_missing_baseline))
+    if markdown is not None:
+        write_text(markdown, _rendered(comparison, Format.MARKDOWN) + "\n")
     write(_rendered(comparison, format_))
     raise typer.Exit(comparison.exit_code)
 

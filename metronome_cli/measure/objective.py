@@ -53,7 +53,7 @@ class Objective:
         match = _FORM.fullmatch(text)
         if match is None:
             raise UsageError(f"{shown(text)} is not an objective", hint=_EXAMPLES)
-        metric, unit = _metric(match[1], text)
+        metric, unit = metric_and_unit(match[1], text)
         comparator = match[2]
         if comparator not in ("<", "<="):
             raise UsageError(f"objective {shown(text)}: an objective is an upper bound", hint="use < or <=")
@@ -82,8 +82,8 @@ def _latency(limit_ms: float) -> str:
     return f"{seconds:.0f}s"
 
 
-def _metric(name: str, text: str) -> tuple[str, Unit]:
-    """Canonical name and unit of a metric: "p99.90" is "p99.9"."""
+def metric_and_unit(name: str, text: str = "") -> tuple[str, Unit]:
+    """Canonical name and unit of a metric: "p99.90" is "p99.9". Raises UsageError if there is none."""
     if name in METRICS:
         return name, METRICS[name]
     percentile = _PERCENTILE.fullmatch(name)

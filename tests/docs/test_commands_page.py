@@ -160,7 +160,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
     for one in timeline():
         events.event("window", one.model_dump(mode="json") | {"phase": "single"})
     events.close()
-    for name in ("run", "baseline", "runs/1", "runs/2", "BASE", "NEW", "nightly"):
+    for name in ("run", "baseline", "runs/1", "runs/2", "BASE", "NEW", "nightly", "bounded"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / name / "report.json").write_text(report_json(made))
     words = request.getfixturevalue("example").words

@@ -73,7 +73,9 @@ def test_compare_exits_by_its_gates(tmp_path, capsys):
     assert run(["compare", str(base), str(new), "--fail", "safe_sessions:-1"]) == 3
     assert run(["compare", str(base), str(new), "--fail", "stage.none:5%"]) == 4
     assert run(["compare", str(base), str(new), "--fail", "p99"]) == 2
-    assert run(["compare", str(tmp_path / "none"), str(new), "--fail", "p99:5%"]) == 0
+    missing = ["compare", str(tmp_path / "none"), str(new), "--fail", "p99:5%"]
+    assert run(missing) == 2
+    assert run([*missing, "--allow-missing-baseline"]) == 0
     capsys.readouterr()
     assert run(["compare", str(base), str(new), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "compared"

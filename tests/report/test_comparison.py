@@ -17,7 +17,15 @@ from metronome_cli.report.compare.gates import Gate
 from metronome_cli.report.compare.mismatch import mismatches
 from metronome_cli.report.compare.noise import interval
 from metronome_cli.report.report_file import report_json
-from tests.report.builders import ENVIRONMENT, PROFILE, capacity_report, forecast_report, point, report
+from tests.report.builders import (
+    ENVIRONMENT,
+    PROFILE,
+    capacity_report,
+    forecast_report,
+    objective,
+    point,
+    report,
+)
 
 
 def with_p99(p99, safe=24, **changes):
@@ -70,7 +78,8 @@ def test_gates_parse(text, limit, relative):
     ("text", "said"),
     [
         ("p99", "no change"), ("p99:", "no change"), ("p99:0%", "no change"), ("p99:fast", "no change"),
-        ("p98:5%", "unknown metric"), ("safe_session:-1", "unknown metric"), ("", "unknown metric"),
+        ("q98:5%", "unknown metric"), ("p0:5%", "unknown metric"),
+        ("safe_session:-1", "unknown metric"), ("", "unknown metric"),
         ("safe_sessions:1", "worse when it falls"), ("p99:-5%", "worse when it rises"),
         ("p99:5", "bare number"), ("streak:2ms", "does not change by ms"), ("p99:5parsecs", "parsecs"),
     ],
@@ -202,6 +211,55 @@ def test_an_inconclusive_answer_says_why(tmp_path):
     )
 
 
+def failing(**changes):
+    """A run in which one session fails already."""
+    found = capacity_report(verdict="fail", exit_code=3, **changes)
+    found.capacity.safe_sessions = None
+    return found
+
+
+@pytest.mark.parametrize("gate", ["safe_sessions:-1", "p99:5%", "max:50%"])
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_a_gate_never_passes_if_more_of_the_new_runs_fail(tmp_path, gate, failures):
+    new = [failing() for _ in range(failures)] + [capacity_report() for _ in range(3 - failures)]
+    found = compared(tmp_path, [capacity_report() for _ in range(3)], new, gate)
+    assert (found.verdict, found.exit_code) == ("fail", 3)
+    assert f"{failures} of 3 runs failed on new, 0 of 3 on base" in found.answer
+
+
+def test_a_failed_run_counts_as_0_sessions(tmp_path):
+    found = compared(tmp_path, [capacity_report(24)], [capacity_report(24), failing(), failing()])
+    assert changed(found, "safe_sessions").new == pytest.approx(24 / 3)
+    assert changed(found, "failed_runs").new == pytest.approx(2 / 3)
+
+
+def test_a_run_that_ended_with_an_error_fails_the_gate_and_a_failing_base_excuses_it(tmp_path):
+    broken = capacity_report(status="failed", verdict="inconclusive", exit_code=1)
+    assert compared(tmp_path, [capacity_report()], [broken], "p99:5%").verdict == "fail"
+    assert compared(tmp_path / "b", [failing()], [failing()], "p99:5%").verdict == "pass"
+
+
+def test_a_gate_with_data_in_some_reports_only_is_inconclusive(tmp_path):
+    unsettled = capacity_report(verdict="inconclusive", exit_code=4)
+    unsettled.capacity.safe_sessions = None
+    found = compared(tmp_path, [capacity_report()], [capacity_report(), unsettled], "safe_sessions:-1")
+    assert (found.verdict, changed(found, "safe_sessions").reason) == (
+        "inconclusive",
+        "1 report without data",
+    )
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(60.0, "pass"), (70.0, "fail")])
+def test_the_metric_of_every_objective_can_be_gated(tmp_path, value, verdict):
+    base, new = capacity_report(), capacity_report()
+    for each, measured in ((base, 60.0), (new, value)):
+        for trial in each.capacity.points:
+            trial.objectives.append(objective("p95<80ms", measured=measured))
+            trial.objectives.append(objective("p99.95<90ms", measured=measured))
+    for gate in ("p95:5%", "p99.95:5ms"):
+        assert compared(tmp_path / gate[:6], [base], [new], gate).verdict == verdict
+
+
 def test_a_rise_from_nothing_reaches_any_relative_gate(tmp_path):
     base, new = capacity_report(), capacity_report()
     for each in new.capacity.points:
@@ -279,11 +337,15 @@ def test_versions_and_partial_runs_are_remarked(tmp_path):
 # -- sides ------------------------------------------------------------------------------------------
 
 
-def test_no_baseline_is_a_stated_state(tmp_path):
+def test_a_missing_baseline_is_an_error_unless_it_is_allowed(tmp_path):
     new = saved(tmp_path / "new", capacity_report())
     (tmp_path / "empty").mkdir()
+    gates = (Gate.parse("p99:5%"),)
     for base in (tmp_path / "none", tmp_path / "empty"):
-        found = compare(ComparisonPlan(base, new, (Gate.parse("p99:5%"),)))
+        with pytest.raises(UsageError, match="no baseline there") as caught:
+            compare(ComparisonPlan(base, new, gates))
+        assert "--allow-missing-baseline" in caught.value.hint
+        found = compare(ComparisonPlan(base, new, gates, allow_missing_baseline=True))
         assert (found.state, found.exit_code) == ("no_baseline", 0)
         assert "No baseline" in render_compare_text(found, 80)
         assert "No baseline" in render_markdown(found)

@@ -1,7 +1,9 @@
-"""What of a report can be compared: name, unit, which way is better, where it is read.
+"""Metrics of a report that can be compared: name, unit, which way is better, where it is read.
 
 Latency, misses and the like depend on the number of sessions, so they are read at one number that both sides
-have judged; a short look of the search is no judgement. Stage times are named `stage.NAME`.
+have judged; a screening trial is no judgement. Stage times are named `stage.NAME`. The metric of an objective
+that the report has no field for, such as p95, is read from the judged objective. A run whose verdict is fail
+counts as 0 sessions if it confirmed none.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from metronome_cli.core.errors import UsageError
+from metronome_cli.measure.objective import Objective, metric_and_unit
 from metronome_cli.results.capacity_result import TrialResult
 from metronome_cli.results.run_report import Report
 
@@ -37,13 +41,31 @@ def _share(count: Callable[[TrialResult], int]) -> Read:
 
 
 def _capacity(report: Report, point: TrialResult | None) -> float | None:
-    return report.capacity.safe_sessions if report.capacity else None
+    if report.capacity is None:
+        return None
+    safe = report.capacity.safe_sessions
+    return 0 if safe is None and report.verdict == "fail" else safe
+
+
+def failed(report: Report) -> bool:
+    """True if an objective was refuted, or if the run ended with an error."""
+    return report.verdict == "fail" or report.status == "failed"
+
+
+def _of_objective(name: str) -> Read:
+    def read(point: TrialResult) -> float | None:
+        return next(
+            (o.measured for o in point.objectives if Objective.parse(o.objective).metric == name), None
+        )
+
+    return _at(read)
 
 
 METRICS: dict[str, ComparedMetric] = {
     metric.name: metric
     for metric in (
         ComparedMetric("safe_sessions", "count", "higher", _capacity),
+        ComparedMetric("failed_runs", "fraction", "lower", lambda report, _: float(failed(report))),
         ComparedMetric("p50", "ms", "lower", _at(lambda p: p.latency_ms.p50), True),
         ComparedMetric("p90", "ms", "lower", _at(lambda p: p.latency_ms.p90), True),
         ComparedMetric("p99", "ms", "lower", _at(lambda p: p.latency_ms.p99), True),
@@ -72,19 +94,26 @@ STAGE = "stage."
 
 
 def find_metric(name: str) -> ComparedMetric | None:
-    """The metric of that name; any `stage.NAME` is one."""
+    """The metric of that name, a `stage.NAME` or the metric of any objective; None if there is none."""
     if name.startswith(STAGE) and len(name) > len(STAGE):
         stage = name.removeprefix(STAGE)
         return ComparedMetric(name, "ms", "lower", _at(lambda point: point.stages_ms.get(stage)), True)
-    return METRICS.get(name)
+    if name in METRICS:
+        return METRICS[name]
+    try:
+        metric, unit = metric_and_unit(name)
+    except UsageError:
+        return None
+    return METRICS.get(metric) or ComparedMetric(metric, unit, "lower", _of_objective(metric), True)
 
 
 def metrics_of(reports: Sequence[Report]) -> list[ComparedMetric]:
-    """Every metric, with the stages that the reports' points have."""
+    """Every metric, with the stages and the objectives that the reports' points have."""
     points = [point for report in reports if report.capacity for point in report.capacity.points]
-    stages = dict.fromkeys(name for point in points for name in point.stages_ms)
-    found = [find_metric(STAGE + name) for name in stages]
-    return [*METRICS.values(), *(metric for metric in found if metric is not None)]
+    names = dict.fromkeys(METRICS)
+    names.update(dict.fromkeys(Objective.parse(o.objective).metric for p in points for o in p.objectives))
+    names.update(dict.fromkeys(STAGE + name for point in points for name in point.stages_ms))
+    return [metric for metric in map(find_metric, names) if metric is not None]
 
 
 def judged(report: Report) -> dict[int, TrialResult]:

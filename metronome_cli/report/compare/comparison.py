@@ -4,7 +4,7 @@ A side is one report or several of the same set-up. A gate fails when the change
 limit and stands out from noise (report/compare/noise.py); where the limit is reached but the interval of the
 change includes none at all, it is inconclusive, and so it is without data. Without repeats there is no
 noise to judge by, and reaching the limit is enough. A gate that is not reached passes: it detects, it
-does not prove.
+does not prove. A comparison with gates also fails if a larger share of the runs failed than on the base.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from pydantic import Field
 
 from metronome_cli.core.errors import UsageError, Verdict, exit_code_for
 from metronome_cli.core.formatting import duration, format_measured, plural
-from metronome_cli.report.compare.compared_metrics import ComparedMetric, common_sessions, judged, metrics_of
+from metronome_cli.report.compare.compared_metrics import (
+    ComparedMetric,
+    common_sessions,
+    failed,
+    judged,
+    metrics_of,
+)
 from metronome_cli.report.compare.gates import Gate
 from metronome_cli.report.compare.mismatch import mismatches, remarks
 from metronome_cli.report.compare.noise import interval
@@ -30,6 +36,7 @@ from metronome_cli.results.part import ReportPart
 from metronome_cli.results.run_report import Report
 
 COMPARE_SCHEMA: Literal["metronome.compare/1"] = "metronome.compare/1"
+FAILED_RUNS = "failed_runs"
 NOTHING_COMMON = "no number of sessions was judged in every report"
 
 
@@ -82,6 +89,7 @@ class ComparisonPlan:
     new: Path
     gates: tuple[Gate, ...] = ()
     allow_mismatch: bool = False
+    allow_missing_baseline: bool = False
 
 
 def compare(plan: ComparisonPlan) -> ReportComparison:
@@ -90,6 +98,11 @@ def compare(plan: ComparisonPlan) -> ReportComparison:
     if not new:
         raise UsageError(f"{plan.new}: no report there", hint=f"give a run's directory or its {REPORT_FILE}")
     base = load_side(plan.base)
+    if not base and not plan.allow_missing_baseline:
+        raise UsageError(
+            f"{plan.base}: no baseline there",
+            hint="check the path; --allow-missing-baseline for a first run that has none",
+        )
     if not base:
         return _no_baseline(plan, new)
     different = mismatches(base, new)
@@ -136,6 +149,8 @@ def _compared(
     wanted = {metric.name: metric for metric in [*metrics_of([*base, *new]), *(g.metric for g in plan.gates)]}
     changes = [_change(metric, base, new, sessions, gates.get(name)) for name, metric in wanted.items()]
     changes = [c for c in changes if c.gate or c.base is not None or c.new is not None]
+    if plan.gates and FAILED_RUNS not in gates:
+        _gate_failed_runs(next(change for change in changes if change.metric == FAILED_RUNS), base, new)
     verdict = _overall(changes)
     return ReportComparison(
         state="compared",
@@ -174,7 +189,19 @@ def _change(
     if gate is not None:
         common = sessions is not None or not metric.at_sessions
         result.verdict, result.reason = _judge(gate, result) if common else ("inconclusive", NOTHING_COMMON)
+        missing = len(base) + len(new) - len(left) - len(right)
+        if result.verdict == "pass" and missing:
+            result.verdict, result.reason = "inconclusive", f"{plural(missing, 'report')} without data"
     return result
+
+
+def _gate_failed_runs(change: MetricChange, base: Sequence[Report], new: Sequence[Report]) -> None:
+    """Judge the share of failed runs; only one that rose gets a verdict and is shown."""
+    before, after = (sum(map(failed, side)) for side in (base, new))
+    if after / len(new) <= before / len(base):
+        return
+    change.gate, change.verdict = FAILED_RUNS, "fail"
+    change.reason = f"{after} of {plural(len(new), 'run')} failed on new, {before} of {len(base)} on base"
 
 
 def _values(metric: ComparedMetric, side: Sequence[Report], sessions: int | None) -> list[float]:
@@ -227,7 +254,8 @@ def _said(change: MetricChange) -> str:
     """ "p99 78 ms to 83 ms (gate 5%)"; "p99 (gate 5%)" where a side has no figure."""
     base, new = value_text(change.base, change.unit), value_text(change.new, change.unit)
     moved = "" if change.change is None else f" {base} to {new}"
-    return f"{change.metric}{moved} (gate {(change.gate or '').partition(':')[2]})"
+    limit = (change.gate or "").partition(":")[2]
+    return f"{change.metric}{moved}" + (f" (gate {limit})" if limit else f" ({change.reason})")
 
 
 def value_text(value: float | None, unit: str) -> str:
