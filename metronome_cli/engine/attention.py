@@ -6,9 +6,14 @@ The query heads that share a KV head are stacked as query rows, so one batched p
 Rolling sinks. A sink key must seem to follow the window at a constant distance. Turning key p forward by the
 shift equals turning the query back by it (rotations compose), so the pool keeps the key where it is, nothing
 is re-rounded as the session ages, and a second, turned query scores the sink rows.
+
+On a GPU nothing is gathered: a kernel reads the blocks where they lie (engine/paged_kernel.py).
 """
 
 from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -16,6 +21,31 @@ from torch import Tensor
 from metronome_cli.engine.block_pool import BlockPool
 from metronome_cli.engine.rotary import rotate
 from metronome_cli.engine.step_plan import StepPlan
+from metronome_cli.engine.step_table import FARTHEST, TablePlan
+
+
+@cache
+def kernels_available() -> bool:
+    """True if Triton is installed. PyTorch's CUDA builds bring it, except on Windows."""
+    return find_spec("triton") is not None
+
+
+@torch.library.custom_op("metronome::paged_attention", mutates_args=())
+def paged_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, rows: Tensor, blocks: Tensor, turn: Tensor | None,
+    tokens: int, scale: float, window: int, sinks: int,
+) -> Tensor:  # fmt: skip
+    """See `paged_kernel.attend`."""
+    from metronome_cli.engine.paged_kernel import attend  # Triton is needed from here on
+
+    return attend(
+        queries, keys, values, rows, blocks, turn, tokens=tokens, scale=scale, window=window, sinks=sinks
+    )
+
+
+@paged_attention.register_fake
+def _(queries: Tensor, *_: object) -> Tensor:
+    return queries.new_empty(queries.shape[0], queries.shape[1] * queries.shape[2])
 
 
 class PagedAttention:
@@ -36,14 +66,22 @@ class PagedAttention:
         ]
         self.scratch = data.new_empty(0)
 
-    def write(self, layer: int, keys: Tensor, values: Tensor, plan: StepPlan) -> None:
+    def write(self, layer: int, keys: Tensor, values: Tensor, plan: StepPlan | TablePlan) -> None:
         """keys, values: [B T, kv_heads, dim], rotated already."""
         rows = self._rows[layer]
         rows[0].index_copy_(1, plan.write_rows, keys.transpose(0, 1))
         rows[1].index_copy_(1, plan.write_rows, values.transpose(0, 1))
 
-    def attend(self, layer: int, queries: Tensor, plan: StepPlan) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, plan: StepPlan | TablePlan) -> Tensor:
         """queries: [B T, heads, dim], rotated -> [B T, heads x dim]."""
+        if isinstance(plan, TablePlan):
+            keys, values = self.pool.data[layer]
+            table, span = plan.table, plan.span
+            mixed: Tensor = paged_attention(
+                queries, keys, values, table.rows, table.blocks, plan.turn,
+                plan.tokens, self.scale, min(span.window, FARTHEST), span.sinks,
+            )  # fmt: skip
+            return mixed
         if plan.spans is not None:
             return self._attend_in_place(layer, queries, plan.spans, plan)
         keys, values = self._gather(layer, plan)

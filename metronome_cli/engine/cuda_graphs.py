@@ -1,23 +1,28 @@
-"""CUDA graphs of the fast way: one launch a step instead of some twenty a layer.
+"""Forwards on a GPU: one small table in, and one launch if a graph was captured for that batch and tokens.
 
-A graph replays fixed kernels on fixed addresses. So a plan is padded to a bucket of batch and blocks (padding
-writes to the scratch block and reads it), its tensors are copied into the bucket's own, and the captured
-graph runs on those. The pool's tensor never moves. Runs on a CPU never come here: `FastLayers` makes no
-`StepGraphs` for them.
+A graph replays fixed kernels on fixed addresses. What changes from frame to frame is in the table
+(engine/step_table.py) and in the embeddings, which are copied to where the graph reads them. All graphs share
+one memory pool and are captured at load, largest first; a forward that has none runs without. The batch is
+padded to the next captured size: padding rows attend nothing and write to the scratch block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from metronome_cli.engine.step_plan import StepPlan
+from metronome_cli.engine.block_table import BlockTable
+from metronome_cli.engine.failures import as_engine_error
+from metronome_cli.engine.step_table import TablePlan, TablePlanner, capacity, to_device
 
-LayerRun = Callable[[Tensor, StepPlan], Tensor]
-WARM_UP_RUNS = 3
+LayerRun = Callable[[Tensor, TablePlan], Tensor]
+WARM_UP_RUNS = 2  # before a capture: kernels are compiled and libraries make their workspaces
+GRAPHED_TOKENS = 128  # a longer chunk keeps the device busy without a graph
 
 
 def padded_size(count: int) -> int:
@@ -26,67 +31,100 @@ def padded_size(count: int) -> int:
     return power * 3 // 4 if power >= 4 and count <= power * 3 // 4 else power
 
 
+@contextmanager
+def on_device(device: torch.device) -> Iterator[None]:
+    """Makes a GPU the thread's current one, on which kernels are launched and graphs captured."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.device(device):
+        yield
+
+
 @dataclass(slots=True)
 class _CapturedGraph:
-    """One bucket's graph, the tensors it reads, and what it writes. kept: buffers that it must outlive."""
+    """embeds: [batch, tokens, hidden], what the graph reads; hidden: what it writes."""
 
-    embeds: Tensor
-    plan: StepPlan
     graph: torch.cuda.CUDAGraph
+    embeds: Tensor
     hidden: Tensor
-    kept: Tensor
 
 
-class CudaGraphRunner:
-    """Captures `run` once for each bucket and replays it. `scratch` names the buffer that `run` uses."""
+class TableRunner:
+    """Runs a decoder's layers by table. `hidden_size` and `dtype` are those of its embeddings."""
 
-    def __init__(self, run: LayerRun, scratch: Callable[[], Tensor]) -> None:
-        self._run = run
-        self._scratch = scratch
-        self._captured: dict[tuple[int, int, int, bool], _CapturedGraph] = {}
+    def __init__(self, layers: LayerRun, planner: TablePlanner, hidden_size: int, dtype: torch.dtype) -> None:
+        self._layers = layers
+        self._planner = planner
+        self._hidden_size = hidden_size
+        self._dtype = dtype
+        self._graphs: dict[tuple[int, int], _CapturedGraph] = {}
+        self._table = torch.empty(0, dtype=torch.int32, device=planner.device)
+        self.capture_s = 0.0
 
-    def run(self, embeds: Tensor, plan: StepPlan) -> Tensor:
-        """embeds: [B, T, hidden] of a plan that is padded to its bucket -> [B, hidden]."""
-        key = (plan.batch, plan.tokens, plan.blocks, plan.turn is not None)
-        captured = self._captured.get(key)
+    @property
+    def captured(self) -> Sequence[tuple[int, int]]:
+        """(batch, tokens) of every graph."""
+        return list(self._graphs)
+
+    def run(
+        self, tables: Sequence[BlockTable], counts: Sequence[int], embeds: Tensor, *, every: bool = False
+    ) -> Tensor:
+        """Append counts[b] of the tokens of embeds, [B, T, hidden], to table b.
+
+        Returns the final-normed state of each row's last token, [B, hidden], or of `every` token, [B T,
+        hidden]. Raises IndexError if a table holds no block for a token.
+        """
+        rows, tokens = embeds.shape[:2]
+        captured = None if every else self._graphs.get((padded_size(rows), tokens))
         if captured is None:
-            captured = self._captured[key] = self._capture(embeds, plan)
-        captured.embeds.copy_(embeds)
-        load(captured.plan, plan)
+            flat = to_device(self._planner.pack(tables, counts, rows, tokens), self._planner.device)
+            return self._layers(embeds, self._planner.plan(flat, rows, tokens, every=every))
+        flat = to_device(
+            self._planner.pack(tables, counts, len(captured.embeds), tokens), self._planner.device
+        )
+        self._table[: len(flat)].copy_(flat)
+        captured.embeds[:rows].copy_(embeds)
         captured.graph.replay()
-        return captured.hidden.clone()
+        return captured.hidden[:rows].clone()
 
-    def _capture(self, embeds: Tensor, plan: StepPlan) -> _CapturedGraph:
-        """Warming up and capturing write the same rows as the step itself will: the pool is none the worse."""
-        own_embeds, own_plan = embeds.clone(), copied(plan)
+    def capture(self, most: int, tokens: Sequence[int]) -> None:
+        """Capture a graph for each size up to `most` rows and each number of tokens.
+
+        Raises DeviceMemoryError if the device has no memory for them.
+        """
+        sizes = sorted({padded_size(count) for count in range(1, most + 1)}, reverse=True)
+        wanted = sorted({count for count in tokens if 1 <= count <= GRAPHED_TOKENS}, reverse=True)
+        if not sizes or not wanted or self._graphs:
+            return
+        began = time.perf_counter()
+        try:
+            with on_device(self._planner.device), torch.inference_mode():
+                length = capacity(sizes[0], wanted[0], self._planner.pool.total)
+                self._table = torch.zeros(length, dtype=torch.int32, device=self._planner.device)
+                memory = torch.cuda.graph_pool_handle()
+                for count in wanted:
+                    for batch in sizes:
+                        self._graphs[batch, count] = self._capture(batch, count, memory)
+                torch.cuda.synchronize()
+        except Exception as error:
+            raise as_engine_error(error, "capturing CUDA graphs") from error
+        self.capture_s = time.perf_counter() - began
+
+    def _capture(self, batch: int, tokens: int, memory: object) -> _CapturedGraph:
+        """On a table of padding alone, so that no session's cache is touched."""
+        shape = (batch, tokens, self._hidden_size)
+        embeds = torch.zeros(shape, dtype=self._dtype, device=self._planner.device)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP_RUNS):
-                self._run(own_embeds, own_plan)
+                self._forward(embeds)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            hidden = self._run(own_embeds, own_plan)
-        return _CapturedGraph(own_embeds, own_plan, graph, hidden, self._scratch())
+        with torch.cuda.graph(graph, pool=memory):  # type: ignore[arg-type]
+            hidden = self._forward(embeds)
+        return _CapturedGraph(graph, embeds, hidden)
 
-
-def copied(plan: StepPlan) -> StepPlan:
-    """The plan on tensors of its own."""
-    return replace(plan, turn=_pair(plan.turn), **{name: getattr(plan, name).clone() for name in TENSORS})
-
-
-def load(into: StepPlan, plan: StepPlan) -> None:
-    """Copy a plan's tensors into another plan of the same bucket."""
-    for name in TENSORS:
-        getattr(into, name).copy_(getattr(plan, name))
-    if into.turn is not None and plan.turn is not None:
-        for own, new in zip(into.turn, plan.turn, strict=True):
-            own.copy_(new)
-
-
-def _pair(turn: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
-    return None if turn is None else (turn[0].clone(), turn[1].clone())
-
-
-TENSORS = tuple(field.name for field in fields(StepPlan) if field.type == "Tensor")
+    def _forward(self, embeds: Tensor) -> Tensor:
+        return self._layers(embeds, self._planner.plan(self._table, *embeds.shape[:2]))

@@ -23,7 +23,8 @@ from metronome_cli.config.cache_policy import OnPoolFull
 from metronome_cli.core.errors import EngineError
 from metronome_cli.core.types import EndReason, FrameInput, FrameOutput, PoolState, SessionRefused, StepResult
 from metronome_cli.engine.block_pool import PoolExhausted
-from metronome_cli.engine.failures import as_engine_error, check_audio
+from metronome_cli.engine.cuda_graphs import on_device
+from metronome_cli.engine.failures import as_engine_error, check_audio, checked_together
 from metronome_cli.engine.interface import HasStagePools, InteractionModel
 from metronome_cli.engine.paged_decoder import PagedDecoder
 from metronome_cli.engine.stage_timer import StageStopwatch
@@ -63,6 +64,12 @@ class FrameEngine:
         self._free = deque(range(max_slots))
         self._seats: dict[int, _SlotState] = {}  # in order of opening: oldest first
 
+    def warm_up(self) -> None:
+        """Pay at load what no frame should: CUDA graphs of every batch. Raises DeviceMemoryError."""
+        self.stack.capture(self.max_slots)
+        if isinstance(self.model, HasStagePools):
+            self.model.warm_up(self.max_slots)
+
     def open(self, age_positions: int = 0) -> int:
         """Seat a session that has lived `age_positions` cache positions; its slot.
 
@@ -79,7 +86,7 @@ class FrameEngine:
         except PoolExhausted as error:
             raise SessionRefused("memory", f"the KV pool has no room for it: {error}") from error
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), on_device(self.stack.device):
                 self.model.open(slot)
         except Exception:
             self.stack.close(slot)
@@ -114,8 +121,9 @@ class FrameEngine:
         recomputed = 0
         try:
             if tally.admitted:
-                recomputed = self._rebuild(timer)
-                self._run(tally, timer)
+                with on_device(self.stack.device), checked_together():
+                    recomputed = self._rebuild(timer)
+                    self._run(tally, timer)
         except EngineError:
             raise
         except Exception as error:

@@ -77,6 +77,9 @@ class HasStagePools(Protocol):
     """A model with stages on pools of their own. A session without a free block in one of them has
     no tokens in that frame."""
 
+    def warm_up(self, slots: int) -> None:
+        """Capture the stages' CUDA graphs for up to `slots` sessions. Does nothing on a CPU."""
+
     def pools(self) -> Mapping[str, PoolState]:
         """The pools beside the decoder's, by stage."""
 

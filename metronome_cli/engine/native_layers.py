@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch.nn.functional as F
 from torch import Tensor
 
 from metronome_cli.engine.attention import PagedAttention
 from metronome_cli.engine.block_pool import BlockPool
-from metronome_cli.engine.cuda_graphs import CudaGraphRunner, padded_size
 from metronome_cli.engine.decoder_weights import DecoderWeights, LayerWeights
 from metronome_cli.engine.rotary import rotate
 from metronome_cli.engine.step_plan import StepPlan
-
-GRAPHED_TOKENS = 32  # a longer chunk keeps the device busy without a graph
+from metronome_cli.engine.step_table import TablePlan
 
 
 class NativeLayers:
     """Runs the blocks of `weights` over `pool`."""
 
     name = "fast"
+    captures = True  # its launches depend on batch and tokens alone
 
     def __init__(self, weights: DecoderWeights, pool: BlockPool) -> None:
         self.weights = weights
@@ -32,19 +29,9 @@ class NativeLayers:
         self._norm_shape = (weights.hidden,)
         self._head_shape = (weights.head_dim,)
         self._split = (weights.heads, weights.kv_heads)
-        self._graphs: CudaGraphRunner | None = None
-        self.bucket: Callable[[int], int] | None = None
-        if weights.device.type == "cuda" and not any(layer.mixture for layer in weights.layers):
-            self._graphs = CudaGraphRunner(self._blocks, lambda: self.attention.scratch)
-            self.bucket = padded_size
 
-    def run(self, embeds: Tensor, plan: StepPlan) -> Tensor:
+    def run(self, embeds: Tensor, plan: StepPlan | TablePlan) -> Tensor:
         """embeds: [B, T, hidden] -> final-normed hidden state of each row's last valid token, [B, hidden]."""
-        if self._graphs is not None and plan.tokens <= GRAPHED_TOKENS and not plan.every:
-            return self._graphs.run(embeds, plan)
-        return self._blocks(embeds, plan)
-
-    def _blocks(self, embeds: Tensor, plan: StepPlan) -> Tensor:
         x = embeds.reshape(plan.batch * plan.tokens, -1)
         final = len(self.weights.layers) - 1
         for index, layer in enumerate(self.weights.layers):
@@ -54,7 +41,7 @@ class NativeLayers:
             x = self._mlp(layer, layer.output.add(mixed, x))
         return F.rms_norm(x, self._norm_shape, self.weights.final_norm, self.weights.eps)
 
-    def _attend(self, index: int, layer: LayerWeights, x: Tensor, plan: StepPlan) -> Tensor:
+    def _attend(self, index: int, layer: LayerWeights, x: Tensor, plan: StepPlan | TablePlan) -> Tensor:
         heads, kv_heads = self._split
         normed = F.rms_norm(x, self._norm_shape, layer.input_norm, self.weights.eps)
         qkv = layer.qkv(normed).view(-1, heads + 2 * kv_heads, self.weights.head_dim)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -10,16 +10,18 @@ import torch
 from torch import Tensor
 
 from metronome_cli.config.cache_policy import CachePolicySpec, SinkPositions
-from metronome_cli.engine.attention import PagedAttention
+from metronome_cli.engine.attention import PagedAttention, kernels_available
 from metronome_cli.engine.attention_span import AttentionSpan
 from metronome_cli.engine.block_manager import BlockManager
 from metronome_cli.engine.block_pool import BlockPool
 from metronome_cli.engine.block_table import BlockTable
 from metronome_cli.engine.cache_policies import EVERYTHING, RecyclingCache
+from metronome_cli.engine.cuda_graphs import TableRunner, on_device
 from metronome_cli.engine.failures import check_finite
 from metronome_cli.engine.input_log import InputLog, input_log_size
 from metronome_cli.engine.rotary import Rotary
 from metronome_cli.engine.step_plan import StepPlan, StepPlanner
+from metronome_cli.engine.step_table import TablePlan, TablePlanner
 
 REBUILD_CHUNK = 256  # tokens of one slot that a recomputation runs at once
 
@@ -33,9 +35,9 @@ class DecoderLayers(Protocol):
     native_window: int | None
     group: int  # query heads a KV head
     attention: PagedAttention
-    bucket: Callable[[int], int] | None  # sizes that it wants batch and blocks padded to
+    captures: bool  # whether a CUDA graph can hold a forward
 
-    def run(self, embeds: Tensor, plan: StepPlan) -> Tensor:
+    def run(self, embeds: Tensor, plan: StepPlan | TablePlan) -> Tensor:
         """[B, T, hidden] -> the final-normed hidden state of each row's last valid token, [B, hidden]."""
 
 
@@ -65,13 +67,29 @@ class PagedDecoder(BlockManager):
         self.reach = AttentionSpan(
             self.policy.sinks, min(self.policy.window, native), rolling=sink_positions == "rolling"
         )
-        self._planner = StepPlanner(pool, layers.group, layers.rotary, self.reach, bucket=layers.bucket)
+        self._planner = StepPlanner(pool, layers.group, layers.rotary, self.reach)
+        self._chunk = chunk
+        self._on_gpu: TableRunner | None = None
+        if pool.data.device.type == "cuda" and kernels_available():
+            self.run_by_table()
         self.context = context
         self.hidden_size = layers.hidden_size
         self.device = pool.data.device
         self.dtype = pool.data.dtype
         self._inputs: dict[int, InputLog] = {}
         self._kept_inputs = input_log_size(self.policy, pool.block_tokens)
+
+    def run_by_table(self) -> None:
+        """Make tables instead of plans and attend by the Triton kernel, as on a GPU."""
+        planner = TablePlanner(self.pool, self.layers.rotary, self.reach)
+        self._on_gpu = TableRunner(self.layers.run, planner, self.layers.hidden_size, self.pool.data.dtype)
+
+    def capture(self, slots: int) -> None:
+        """Capture the CUDA graphs of up to `slots` sessions: of a decoded token, and of a frame's prefill with and
+        without the token left from the frame before. Does nothing on a CPU. Raises DeviceMemoryError.
+        """
+        if self._on_gpu is not None and self.layers.captures and self.device.type == "cuda":
+            self._on_gpu.capture(slots, (1, self._chunk - 1, self._chunk))
 
     def open(self, slot: int, age: int = 0) -> None:
         """As `Slots.open`; raises PoolExhausted."""
@@ -156,7 +174,13 @@ class PagedDecoder(BlockManager):
             "pool_blocks": self.pool.total,
             "block_tokens": self.pool.block_tokens,
             "pool_bytes": self.pool.block_bytes * self.pool.total,
+            **self._described_graphs(),
         }
+
+    def _described_graphs(self) -> dict[str, Any]:
+        if self._on_gpu is None:
+            return {}
+        return {"cuda_graphs": len(self._on_gpu.captured), "cuda_graphs_s": self._on_gpu.capture_s}
 
     def _in_chunks(self, slots: Sequence[int], embeds: Tensor, counts: Sequence[int]) -> Tensor:
         step, tokens = self.policy.max_chunk, embeds.shape[1]
@@ -178,14 +202,15 @@ class PagedDecoder(BlockManager):
         tables = [self._tables[slot] for slot in slots]
         for table, count in zip(tables, counts, strict=True):
             table.turn(count)
-        plan = self._planner.plan(tables, counts, embeds.shape[1])
-        if plan.batch > len(tables):
-            embeds = torch.cat((embeds, embeds.new_zeros(plan.batch - len(tables), *embeds.shape[1:])))
-        if every:
-            plan = replace(plan, last=torch.arange(plan.batch * plan.tokens, device=self.device), every=True)
-            hidden = self.layers.run(embeds, plan)
+        if self._on_gpu is not None:
+            with on_device(self.device):
+                hidden = self._on_gpu.run(tables, counts, embeds, every=every)
         else:
-            hidden = self.layers.run(embeds, plan)[: len(tables)]
+            plan = self._planner.plan(tables, counts, embeds.shape[1])
+            if every:
+                last = torch.arange(plan.batch * plan.tokens, device=self.device)
+                plan = replace(plan, last=last, every=True)
+            hidden = self.layers.run(embeds, plan)
         check_finite(hidden, "a hidden state")
         for table, count in zip(tables, counts, strict=True):
             table.length += count

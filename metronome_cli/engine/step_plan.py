@@ -7,7 +7,7 @@ V KV heads, G query heads a KV head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,20 +54,10 @@ class StepPlan:
 
 
 class StepPlanner:
-    """Makes plans for one decoder on one pool. `group`: query heads a KV head. `bucket`: sizes that batch and
-    blocks are padded up to, if they must be few."""
+    """Makes plans for one decoder on one pool. `group`: query heads per KV head."""
 
-    def __init__(
-        self,
-        pool: BlockPool,
-        group: int,
-        rotary: Rotary,
-        reach: AttentionSpan,
-        *,
-        bucket: Callable[[int], int] | None = None,
-    ) -> None:
+    def __init__(self, pool: BlockPool, group: int, rotary: Rotary, reach: AttentionSpan) -> None:
         self.pool = pool
-        self.bucket = bucket
         self.group = group
         self.rotary = rotary
         self.reach = reach
@@ -80,15 +70,13 @@ class StepPlanner:
 
         Raises IndexError when a table holds no block for a token.
         """
-        rows = self.bucket(len(tables)) if self.bucket else len(tables)
-        lengths, valid = np.zeros((2, rows), dtype=np.int64)
-        lengths[: len(tables)] = [table.length for table in tables]
-        valid[: len(tables)] = counts
+        rows = len(tables)
+        lengths = np.array([table.length for table in tables], dtype=np.int64)
+        valid = np.array(counts, dtype=np.int64)
         newest = lengths + valid - 1
-        reached = [_reached(table, int(last)) for table, last in zip(tables, newest, strict=False)]
+        reached = [_reached(table, int(last)) for table, last in zip(tables, newest, strict=True)]
         width = max(1, *(len(ids) for ids, _ in reached))
-        width = self.bucket(width) if self.bucket else width
-        spans = None if self.bucket else self._spans(reached)
+        spans = self._spans(reached)
         if spans:
             reached = [_by_block(ids, starts) for ids, starts in reached]
         ids, starts = self._padded(reached, rows, width)

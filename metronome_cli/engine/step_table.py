@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from metronome_cli.engine.attention_span import AttentionSpan
-from metronome_cli.engine.block_pool import SCRATCH
+from metronome_cli.engine.block_pool import SCRATCH, BlockPool
 from metronome_cli.engine.block_table import BlockTable
+from metronome_cli.engine.rotary import Rotary
 
 Int32 = npt.NDArray[np.int32]
 ROW_FIELDS = 8
@@ -97,6 +98,75 @@ def capacity(batch: int, tokens: int, entries: int) -> int:
 
 def _aligned(numbers: int) -> int:
     return -(-numbers // 4) * 4  # to 16 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """The tensors of one forward, made on the device; see `step_plan.StepPlan` for those of the same name.
+
+    turn: [batch, 2, head_dim] float32, cosine and signed sine that turn a query back by the sinks' shift.
+    None if sinks do not roll.
+    """
+
+    batch: int
+    tokens: int
+    positions: Tensor
+    cos: Tensor
+    sin: Tensor
+    write_rows: Tensor
+    last: Tensor
+    turn: Tensor | None
+    table: StepTable
+    span: AttentionSpan
+    every: bool = False
+
+
+class TablePlanner:
+    """Makes tables on the host, and plans of them on the device, for one decoder on one pool."""
+
+    def __init__(self, pool: BlockPool, rotary: Rotary, span: AttentionSpan) -> None:
+        self.pool = pool
+        self.span = span
+        self.device, self._dtype = pool.data.device, pool.data.dtype
+        self._scaling = rotary.scaling
+        self._frequencies = torch.from_numpy(rotary.inv_freq).to(self.device)  # [head_dim / 2], float64
+
+    def pack(self, tables: Sequence[BlockTable], counts: Sequence[int], batch: int, tokens: int) -> Int32:
+        """See `pack`."""
+        return pack(tables, counts, batch, tokens, self.span)
+
+    def plan(self, flat: Tensor, batch: int, tokens: int, *, every: bool = False) -> TablePlan:
+        """The plan of a packed table that lies on the device. Nothing in it waits for the device."""
+        table = StepTable.of(flat, batch, tokens)
+        steps = torch.arange(tokens, device=self.device)
+        positions = table.column(Field.LENGTH)[:, None] + steps
+        cos, sin = self._angles(positions.reshape(-1), self._scaling)
+        ends = table.column(Field.VALID).clamp(min=1) - 1
+        last = torch.arange(batch, device=self.device) * tokens + ends
+        if every:
+            last = torch.arange(batch * tokens, device=self.device)
+        turn = None
+        if self.span.rolling and self.span.sinks:
+            turn = torch.stack(self._angles(-table.column(Field.SHIFT), 1.0), dim=1)
+        return TablePlan(
+            batch=batch,
+            tokens=tokens,
+            positions=positions,
+            cos=cos.to(self._dtype).unsqueeze(1),
+            sin=sin.to(self._dtype).unsqueeze(1),
+            write_rows=table.writes.long(),
+            last=last,
+            turn=turn,
+            table=table,
+            span=self.span,
+            every=every,
+        )
+
+    def _angles(self, positions: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        """positions: [n] -> cosine and signed sine, [n, head_dim] float32 each, formed in float64."""
+        angles = positions[:, None] * self._frequencies
+        cos, sin = angles.cos() * scaling, angles.sin() * scaling
+        return torch.cat((cos, cos), 1).float(), torch.cat((-sin, sin), 1).float()
 
 
 def to_device(array: Int32, device: torch.device) -> Tensor:

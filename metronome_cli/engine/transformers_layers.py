@@ -9,7 +9,6 @@ Angles are the module's own (float32 in `transformers`); the turn of rolling sin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from metronome_cli.engine.attention import PagedAttention
 from metronome_cli.engine.block_pool import BlockPool
 from metronome_cli.engine.import_weights import TransformersDecoder, native_window, rotary_of
 from metronome_cli.engine.step_plan import StepPlan
+from metronome_cli.engine.step_table import TablePlan
 
 ATTENTION_NAME = "metronome_paged"
 
@@ -34,7 +34,7 @@ class _ForwardPass:
     """The forward under way. layer: the one that has just written its keys and values."""
 
     attention: PagedAttention
-    plan: StepPlan
+    plan: StepPlan | TablePlan
     layer: int = -1
 
 
@@ -98,6 +98,7 @@ class TransformersLayers:
     """
 
     name = "general"
+    captures = False  # a module may ask the device for numbers
 
     def __init__(self, decoder: TransformersDecoder, pool: BlockPool) -> None:
         config = decoder.config
@@ -108,12 +109,11 @@ class TransformersLayers:
         scale = float(getattr(decoder.layers[0].self_attn, "scaling", pool.head_dim**-0.5))
         self.attention = PagedAttention(pool, config.num_attention_heads, scale)
         self.group = self.attention.group
-        self.bucket: Callable[[int], int] | None = None
         self._position_rows = 3 if "mrope_section" in (getattr(config, "rope_parameters", None) or {}) else 0
         decoder.set_attn_implementation(ATTENTION_NAME)
         decoder.eval()
 
-    def run(self, embeds: Tensor, plan: StepPlan) -> Tensor:
+    def run(self, embeds: Tensor, plan: StepPlan | TablePlan) -> Tensor:
         """embeds: [B, T, hidden] -> final-normed hidden state of each row's last valid token, [B, hidden]."""
         step = _ForwardPass(self.attention, plan)
         positions = plan.positions
@@ -123,7 +123,7 @@ class TransformersLayers:
         try:
             output = self.decoder(
                 inputs_embeds=embeds,
-                attention_mask=plan.bias.new_zeros(1, 1, 1, 1),  # four dimensions: taken as it is
+                attention_mask=embeds.new_zeros(1, 1, 1, 1),  # four dimensions: taken as it is
                 position_ids=positions,
                 cache=_PoolCache(step),
                 use_cache=True,

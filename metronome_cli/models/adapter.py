@@ -87,6 +87,11 @@ class AdapterModel(ABC):
             FrameReply(() if slot in silent else rule.tokens) for slot, rule in zip(slots, rules, strict=True)
         ]
 
+    def warm_up(self, slots: int) -> None:
+        """Capture the talker's CUDA graphs for up to `slots` sessions. Does nothing on a CPU."""
+        if self._talker is not None:
+            self._talker.warm_up(slots)
+
     def pools(self) -> Mapping[str, PoolState]:
         """Pools beside the decoder's, by stage."""
         return {} if self._talker is None else {"talker": self._talker.pool()}

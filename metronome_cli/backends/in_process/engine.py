@@ -15,6 +15,7 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.types import FrameInput, PoolState, StepResult
 from metronome_cli.engine.build_decoder import build_decoder
+from metronome_cli.engine.cuda_graphs import on_device
 from metronome_cli.engine.decoder_weights import DecoderWeights
 from metronome_cli.engine.failures import as_engine_error, is_out_of_memory
 from metronome_cli.engine.frame_engine import FrameEngine
@@ -34,7 +35,10 @@ class InProcessBackend:
     ) -> InProcessBackend:
         """Weights of the profile's adapter: random ones from the seed, or a checkpoint directory's."""
         try:
-            return cls(load_adapter(profile, weights=weights, device=pick_device(device), seed=seed), seed)
+            with on_device(torch.device(pick_device(device))):
+                return cls(
+                    load_adapter(profile, weights=weights, device=pick_device(device), seed=seed), seed
+                )
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise as_engine_error(error, "loading the model") from error
@@ -57,7 +61,8 @@ class InProcessBackend:
                 hint="give one, such as --pool 2GiB",
             )
         try:
-            return self._build(profile, profile.pool, seats)
+            with on_device(self.placement[0]):
+                return self._build(profile, profile.pool, seats)
         except (RuntimeError, MemoryError) as error:
             raise as_engine_error(error, "making the KV pool") from error
 
@@ -75,6 +80,7 @@ class InProcessBackend:
             seed=self.seed,
         )
         engine = FrameEngine(self.loaded.fresh(), stack, seats, profile.exhaustion)
+        engine.warm_up()
         return InProcessEngine(engine, profile, self.loaded.weights)
 
 
@@ -121,6 +127,12 @@ def pick_device(name: str) -> str:
         raise UsageError(f"--device: {name!r} is not a device", hint="auto, cpu, cuda or cuda:0") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"--device {name}: no CUDA device is available", hint="use --device cpu")
+    there = torch.cuda.device_count() if device.type == "cuda" else 0
+    if device.type == "cuda" and (device.index or 0) >= there:
+        raise UsageError(
+            f"--device {name}: this machine has {there} CUDA device{'s' if there > 1 else ''}",
+            hint="cuda:0" if there == 1 else f"cuda:0 to cuda:{there - 1}",
+        )
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"--device: {name!r} is not supported", hint="auto, cpu, cuda or cuda:0")
     return name

@@ -96,6 +96,10 @@ class TalkerStage:
                 leads[slot] = rows
         return self._run(leads) if leads else {}
 
+    def warm_up(self, slots: int) -> None:
+        """See `TurnCache.warm_up`."""
+        self._turns.warm_up(slots)
+
     def pool(self) -> PoolState:
         """The stage's pool now."""
         return self._turns.pool()

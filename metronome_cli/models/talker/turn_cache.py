@@ -71,6 +71,10 @@ class TurnCache:
         """See `CachedDecoder.forward`."""
         return self.stack.forward(slots, embeds, counts)
 
+    def warm_up(self, slots: int) -> None:
+        """See `PagedDecoder.capture`."""
+        self.stack.capture(slots)
+
     def pool(self) -> PoolState:
         """The stage's pool now."""
         waiting = sum(self._waiting.values())
