@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -37,7 +38,7 @@ from metronome_cli.capacity.replay import TraceReplay, recorded_load
 from metronome_cli.capacity.summary import summarize
 from metronome_cli.core.errors import EngineError, Status, exit_code_for
 from metronome_cli.core.formatting import duration, plural
-from metronome_cli.core.stop import StopRequest
+from metronome_cli.core.stop import LoadInterrupted, StopRequest
 from metronome_cli.load.trace_match import KeptLoad
 from metronome_cli.measure.environment import environment
 from metronome_cli.measure.machine_load import CpuLoadSampler
@@ -107,6 +108,8 @@ class CapacityRun:
             with self.pulse:
                 if not self.stop():
                     self._measure(streams)
+        except LoadInterrupted:
+            self.observer.notice("stopped while the model was loaded")
         except EngineError as error:
             self.error = error.message
             self.observer.notice(f"the engine failed: {error.message}")
@@ -135,8 +138,9 @@ class CapacityRun:
     def _measure(self, streams: AudioSource) -> None:
         plan = self.plan
         self.observer.phase("load", f"loading {plan.profile.name}")
-        make_target = self._build(plan, self.observer)
-        self.engine = make_target(plan.profile, 1).describe()
+        with self.stop.during_load() if self._in_this_process else nullcontext():
+            make_target = self._build(plan, self.observer)
+            self.engine = make_target(plan.profile, 1).describe()
         self.observer.event("engine", self.engine)
         self.weights = str(self.engine.get("weights", "random"))
         if self.stop():

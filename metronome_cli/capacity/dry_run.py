@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from metronome_cli.audio.open_audio import check_audio
+from metronome_cli.backends.memory_check import free_memory, memory_need, shortage
 from metronome_cli.capacity.duration import DurationEstimate, estimate_duration
 from metronome_cli.capacity.plan import CapacityPlan
 from metronome_cli.config.profile import Profile
@@ -37,6 +38,9 @@ class MemoryEstimate:
     blocks: int | None
     activations: int
     session_state: int
+    needed: int = 0  # on the device of the run, with what loading takes
+    free: int | None = None  # None: the system does not say
+    shortage: str = ""  # what to do if `needed` is more
 
     @property
     def total(self) -> int:
@@ -91,6 +95,8 @@ class DryRunPlan:
         if memory.session_state:
             yield "session state", f"{format_size(memory.session_state)} for {sessions}"
         yield "memory", f"about {format_size(memory.total)}, and the program itself"
+        if memory.shortage:
+            yield "too much", memory.shortage
 
 
 def plan_dict(data: dict[str, Any], course: DurationEstimate) -> dict[str, Any]:
@@ -128,12 +134,15 @@ def outline(plan: CapacityPlan) -> DryRunPlan:
         objectives=tuple(str(objective) for objective in plan.judged_by()),
         audio=tuple(str(path) for path in plan.audio),
         course=estimate_duration(plan, recorded),
-        memory=memory_of(profile, sessions or profile.max_batch),
+        memory=memory_of(profile, sessions or profile.max_batch, plan.device),
     )
 
 
-def memory_of(profile: Profile, sessions: int) -> MemoryEstimate:
-    """What that many sessions take by the profile's figures, bytes."""
+def memory_of(profile: Profile, sessions: int, device: str = "cpu") -> MemoryEstimate:
+    """What that many sessions take by the profile's figures, bytes, beside what the device has free."""
+    there = free_memory(device)
+    need = memory_need(profile, on_cpu=there.place == "this machine")
+    short = there.size is not None and need.total > there.size
     weights, pool, per_token = profile_weights(profile), profile.pool, profile.shape.kv_bytes_per_token
     blocks = None if pool is None else pool.block_count(per_token)
     return MemoryEstimate(
@@ -144,4 +153,7 @@ def memory_of(profile: Profile, sessions: int) -> MemoryEstimate:
         blocks=blocks,
         activations=activations(profile, sessions),
         session_state=state_outside(profile) * sessions,
+        needed=need.total,
+        free=there.size,
+        shortage="; ".join(shortage(profile, need, there)) if short else "",
     )

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from metronome_cli.backends.in_process.threads import fit, prepare
+from metronome_cli.backends.memory_check import check_memory
 from metronome_cli.config.profile import Profile
-from metronome_cli.core.errors import UsageError
-from metronome_cli.core.quantities import format_size
 from metronome_cli.core.types import FrameInput, SessionRefused
-from metronome_cli.measure.environment import usable_memory
 from metronome_cli.results.events import Observer
 
 if TYPE_CHECKING:
@@ -26,40 +24,14 @@ def load_model(
     profile: Profile, *, device: str, seed: int, weights: Path | None, observer: Observer
 ) -> InProcessBackend:
     """The model, with as many threads as its step is fastest with. Raises UsageError, EngineError."""
+    check_memory(profile, device)
     prepare()
     from metronome_cli.backends.in_process.engine import InProcessBackend
 
-    _check_pool(profile, device)
     model = InProcessBackend.load(profile, device=device, seed=seed, weights=weights)
     if profile.pool is not None and model.placement[0].type == "cpu":
         _fit_threads(model, profile, observer)
     return model
-
-
-def _check_pool(profile: Profile, device: str) -> None:
-    """Raises UsageError for a pool that is more than all the memory there is."""
-    if profile.pool is None:
-        return
-    per_token = profile.shape.kv_bytes_per_token
-    wanted = profile.pool.block_count(per_token) * profile.pool.block_tokens * per_token
-    what, there = memory_of(device)
-    if there is not None and wanted > there:
-        raise UsageError(
-            f"a KV pool of {format_size(wanted)} is more than {what} has, {format_size(there)}",
-            hint="give a smaller one, such as --pool 2GiB, or `pool` in the profile",
-        )
-
-
-def memory_of(device: str) -> tuple[str, int | None]:
-    """What a run on that device has its memory from, and its bytes; None where the system does not say."""
-    import torch
-
-    from metronome_cli.backends.in_process.engine import pick_device
-
-    picked = torch.device(pick_device(device))
-    if picked.type == "cuda":
-        return f"device {picked}", torch.cuda.get_device_properties(picked).total_memory
-    return "this machine", usable_memory()
 
 
 def _fit_threads(model: InProcessBackend, profile: Profile, observer: Observer) -> None:

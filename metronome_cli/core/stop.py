@@ -18,6 +18,7 @@ from types import FrameType
 from metronome_cli.core.errors import ExitCode
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LOAD_LIMIT_S = 2.0  # wall time from the first signal to the end of a load
 ACKNOWLEDGED = "stopping in good order; once more leaves at once"
 Notify = Callable[[str], object]
 
@@ -25,6 +26,10 @@ Notify = Callable[[str], object]
 def _on_stderr(line: str) -> None:
     with suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), f"\n{line}\n".encode())
+
+
+class LoadInterrupted(Exception):  # noqa: N818 - not an error, but what was asked for
+    """A stop was requested while a model was loaded: nothing was measured yet."""
 
 
 class StopRequest:
@@ -37,6 +42,7 @@ class StopRequest:
     def __init__(self, tell: Notify = _on_stderr) -> None:
         self.signum: int | None = None
         self._acknowledge = tell
+        self._loading = False
 
     def __call__(self) -> bool:
         return self.signum is not None
@@ -48,6 +54,22 @@ class StopRequest:
         self.signum = signum
 
     @contextmanager
+    def during_load(self) -> Iterator[None]:
+        """While this is open, the first signal raises LoadInterrupted in the main thread.
+
+        A native call that lasts longer than LOAD_LIMIT_S after the signal ends the process.
+        """
+        self._loading = True
+        try:
+            yield
+        finally:
+            self._loading = False
+
+    def _leave_if_loading(self, signum: int) -> None:
+        if self._loading:
+            _leave(signum)
+
+    @contextmanager
     def on_signals(self) -> Iterator[StopRequest]:
         """SIGINT and SIGTERM call `request` while this is open; nothing changes off the main thread."""
         if threading.current_thread() is not threading.main_thread():
@@ -56,10 +78,12 @@ class StopRequest:
 
         def handle(signum: int, frame: FrameType | None) -> None:
             self.request(signum)
+            if self._loading:
+                raise LoadInterrupted
 
         before = {signum: signal.signal(signum, handle) for signum in SIGNALS}
         try:
-            with _watched(self._acknowledge):
+            with _watched(self._acknowledge, self._leave_if_loading):
                 yield self
         finally:
             for signum, handler in before.items():
@@ -67,12 +91,12 @@ class StopRequest:
 
 
 @contextmanager
-def _watched(tell: Notify) -> Iterator[None]:
+def _watched(tell: Notify, end_load: Callable[[int], None]) -> Iterator[None]:
     """A thread reads each signal as it comes, while this is open."""
     coming, told = os.pipe()
     os.set_blocking(told, False)
     before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_watch, args=(coming, tell), name="signals", daemon=True)
+    thread = threading.Thread(target=_watch, args=(coming, tell, end_load), name="signals", daemon=True)
     thread.start()
     try:
         yield
@@ -83,7 +107,7 @@ def _watched(tell: Notify) -> Iterator[None]:
         os.close(coming)
 
 
-def _watch(coming: int, tell: Notify) -> None:
+def _watch(coming: int, tell: Notify, end_load: Callable[[int], None]) -> None:
     asked = False
     while number := os.read(coming, 1):
         if number[0] not in SIGNALS:
@@ -91,6 +115,9 @@ def _watch(coming: int, tell: Notify) -> None:
         if asked:
             _leave(number[0])
         asked = True
+        timer = threading.Timer(LOAD_LIMIT_S, end_load, (number[0],))
+        timer.daemon = True
+        timer.start()
         with suppress(Exception):  # whatever became of the view: the next signal must be read
             tell(ACKNOWLEDGED)
 

@@ -89,6 +89,18 @@ def usable_memory() -> int | None:
     return min(total, int(limit)) if limit.isdigit() else total
 
 
+def available_memory() -> int | None:
+    """Bytes that this process can still take: MemAvailable, or what its control group leaves where that is less."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
+    total, limit = usable_memory(), _read(_CGROUP / "memory.max").strip()
+    free = int(found[1]) * 1024 if found else total
+    if free is None or not limit.isdigit():
+        return free
+    used = _read(_CGROUP / "memory.current").strip()
+    cached = re.search(r"^inactive_file (\d+)", _read(_CGROUP / "memory.stat"), re.MULTILINE)
+    return min(free, int(limit) - int(used or 0) + (int(cached[1]) if cached else 0))
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii")

@@ -15,7 +15,7 @@ from metronome_cli.core.errors import EngineError
 from metronome_cli.core.formatting import percent
 from metronome_cli.core.formatting import sessions as sessions_words
 from metronome_cli.core.quantities import format_duration
-from metronome_cli.core.stop import StopRequest
+from metronome_cli.core.stop import LoadInterrupted, StopRequest
 from metronome_cli.forecast.memory import decoder_parameters
 from metronome_cli.probe.latency_grid import GridCell, LatencyGrid, LatencyProbe, PolicyCostFit
 from metronome_cli.results.events import Observer, ObserverGroup
@@ -26,7 +26,7 @@ from metronome_cli.results.latency_result import (
     PolicyCost,
     ProbeResult,
 )
-from metronome_cli.results.probe_draft import ProbeDraft
+from metronome_cli.results.probe_draft import NOT_LOADED, ProbeDraft
 from metronome_cli.results.run_report import Report
 
 if TYPE_CHECKING:
@@ -58,9 +58,13 @@ def run_probe(
     draft = ProbeDraft(grid.profile, grid.seed, run.argv, run.settings)
     streams, audio = open_audio(run.audio, grid.profile.frame, grid.seed, observer)
     observer.phase("load", f"loading {grid.profile.name}")
-    model = load_model(
-        grid.profile, device=run.device, seed=grid.seed, weights=run.weights, observer=observer
-    )
+    try:
+        with stop.during_load():
+            model = load_model(
+                grid.profile, device=run.device, seed=grid.seed, weights=run.weights, observer=observer
+            )
+    except LoadInterrupted:
+        return draft.report(NOT_LOADED, ProbeResult(kind="latency"), audio=audio, stop=stop)
     limits = _measured_limits(model, observer)
     random = model.loaded.weights == "random"
     probe = LatencyProbe(grid, model.fresh_target, streams, observer, stop, random_weights=random)

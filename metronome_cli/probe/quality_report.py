@@ -14,7 +14,7 @@ from metronome_cli.config.cache_policy import SinkPositions
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.quantities import format_size
-from metronome_cli.core.stop import StopRequest
+from metronome_cli.core.stop import LoadInterrupted, StopRequest
 from metronome_cli.probe.quality.conversations import conversations
 from metronome_cli.probe.quality.material import (
     ReadingText,
@@ -39,7 +39,7 @@ from metronome_cli.probe.quality_part import quality_part
 from metronome_cli.results.audio_files import AudioFiles
 from metronome_cli.results.events import Observer, ObserverGroup, progress_only
 from metronome_cli.results.latency_result import ProbeResult
-from metronome_cli.results.probe_draft import ProbeDraft
+from metronome_cli.results.probe_draft import NOT_LOADED, ProbeDraft
 from metronome_cli.results.quality_result import QualityResult, Recommended
 from metronome_cli.results.run_report import Report
 
@@ -92,7 +92,11 @@ def run_quality(
         return not stop()
 
     observer.phase("load", f"loading {run.profile.name}")
-    prober, text, audio = (_text if run.model is not None else _speech)(run, observer, progress)
+    try:
+        with stop.during_load():
+            prober, text, audio = (_text if run.model is not None else _speech)(run, observer, progress)
+    except LoadInterrupted:
+        return draft.report(NOT_LOADED, ProbeResult(kind="quality"), stop=stop)
     sweep = prober.sweep
     tokens = sum(map(len, sweep.texts))
     observer.phase("quality", f"{len(sweep.variants)} variants, {tokens:,} tokens of text")

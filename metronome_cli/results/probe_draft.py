@@ -16,6 +16,8 @@ from metronome_cli.results.audio_files import AudioFiles
 from metronome_cli.results.latency_result import ProbeResult
 from metronome_cli.results.run_report import Report
 
+NOT_LOADED = "Interrupted before anything was measured: the model was not loaded."
+
 
 @dataclass(slots=True)
 class ProbeDraft:
@@ -33,8 +35,8 @@ class ProbeDraft:
         answer: str,
         probe: ProbeResult,
         *,
-        weights: str,
-        audio: AudioFiles,
+        weights: str | None = None,
+        audio: AudioFiles | None = None,
         stop: StopRequest,
         error: str | None = None,
     ) -> Report:
@@ -58,6 +60,6 @@ class ProbeDraft:
             weights=weights,
             settings=dict(self.settings or {}),
             probe=probe,
-            audio=audio,
+            audio=audio or AudioFiles(),
             error=error,
         )

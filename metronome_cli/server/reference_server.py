@@ -31,7 +31,7 @@ from metronome_cli.capacity.in_process import load_model
 from metronome_cli.capacity.lab import warm_up_engine
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import UsageError
-from metronome_cli.core.stop import StopRequest
+from metronome_cli.core.stop import LoadInterrupted, StopRequest
 from metronome_cli.core.types import Audio, FrameOutput, SessionRefused
 from metronome_cli.protocols.interface import ServerCodec
 from metronome_cli.protocols.messages import (
@@ -74,11 +74,19 @@ def run_serve(plan: ServePlan, stop: StopRequest, announce: Callable[[str], None
     Raises UsageError, EngineError.
     """
     host_codec(plan.protocol)
-    model = load_model(
-        plan.profile, device=plan.device, seed=plan.seed, weights=plan.weights, observer=ObserverGroup()
-    )
-    target = model.fresh_target(plan.profile, plan.seats)
-    warm_up_engine(target, plan.profile)
+    try:
+        with stop.during_load():
+            model = load_model(
+                plan.profile,
+                device=plan.device,
+                seed=plan.seed,
+                weights=plan.weights,
+                observer=ObserverGroup(),
+            )
+            target = model.fresh_target(plan.profile, plan.seats)
+            warm_up_engine(target, plan.profile)
+    except LoadInterrupted:
+        return False
     if stop():
         return False
     asyncio.run(ReferenceServer(plan, target).run(stop, announce))
