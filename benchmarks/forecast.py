@@ -136,12 +136,12 @@ def live_through(case: Case) -> tuple[float, list[tuple[float, float]]]:
 
     profile = case.profile
     target = InProcessBackend.load(profile, device="cpu", seed=0).fresh_target(profile, case.sessions)
-    turns = profile.turns
+    turns = profile.turn_taking
     population = Population(
         target,
         profile,
         Silence(profile),
-        lambda i: DrawnTurns(turns.speaking_share, turns.turn, case.seed + i),
+        lambda i: DrawnTurns(turns.speaking_share, turns.mean_turn, case.seed + i),
     )
     driver = Driver(population, Timeless(), Ledger(1e3 * profile.frame.deadline_s, []))
     feeder = Feeder(driver, at_once([0.0] * case.sessions))
@@ -159,12 +159,16 @@ def positions(case: Case) -> tuple[Any, Any]:
     The last token of a frame enters the cache with the next one.
     """
     profile, period_s = case.profile, case.profile.frame.period_s
-    out, turns, frames = profile.tokens.out, profile.turns, math.ceil(LONGEST_S / case.profile.frame.period_s)
-    plans = (DrawnTurns(turns.speaking_share, turns.turn, case.seed + i) for i in range(case.sessions))
+    out, turns, frames = (
+        profile.tokens.decode,
+        profile.turn_taking,
+        math.ceil(LONGEST_S / case.profile.frame.period_s),
+    )
+    plans = (DrawnTurns(turns.speaking_share, turns.mean_turn, case.seed + i) for i in range(case.sessions))
     lengths = [plan.runs(0.0, period_s, frames) for plan in plans]
     speaks = np.array([np.repeat(np.arange(len(each)) % 2, each) for each in lengths])
     tokens = np.where(speaks, out.speaking, out.listening)
-    heard = profile.tokens.into * np.arange(1, frames + 1)
+    heard = profile.tokens.prefill * np.arange(1, frames + 1)
     phases_s = np.array([Silence(profile).phase_s(i) for i in range(case.sessions)])
     due_s = phases_s[:, None] + np.arange(1, frames + 1) * period_s
     return heard + np.cumsum(tokens, axis=1) - (tokens > 0), due_s
@@ -172,10 +176,10 @@ def positions(case: Case) -> tuple[Any, Any]:
 
 def play(case: Case) -> tuple[float, list[tuple[float, float]]]:
     """What `live_through` gives, counted."""
-    pool = case.profile.pool
+    pool = case.profile.kv_pool
     assert pool is not None
     held, due_s = positions(case)
-    gained = np.diff(-(-held // pool.block_tokens), axis=1, prepend=0)
+    gained = np.diff(-(-held // pool.block_size), axis=1, prepend=0)
     order = np.argsort(due_s, axis=None, kind="stable")
     at_s, used = due_s.ravel()[order], np.cumsum(gained.ravel()[order])
     full_s = float(at_s[np.argmax(used > pool.blocks)])
@@ -186,12 +190,12 @@ def play(case: Case) -> tuple[float, list[tuple[float, float]]]:
 
 def from_positions(case: Case, truth_s: float) -> Foretold:
     """Mean positions a frame so far, carried on to the positions at which rounding fills the pool."""
-    pool, period_s = case.profile.pool, case.profile.frame.period_s
+    pool, period_s = case.profile.kv_pool, case.profile.frame.period_s
     assert pool is not None
     held, due_s = positions(case)
     served = (due_s <= FITTED * truth_s).sum(axis=1)
     so_far = np.take_along_axis(held, served[:, None] - 1, axis=1).sum()
-    filling = (pool.blocks - case.sessions / 2) * pool.block_tokens  # half a block a session is not used
+    filling = (pool.blocks - case.sessions / 2) * pool.block_size  # half a block a session is not used
     frames = filling / (so_far / served.sum()) / case.sessions
     return Foretold(truth_s, float(frames + 1) * period_s, 0.0, math.inf)  # phases: half a period on average
 
@@ -248,8 +252,8 @@ def main() -> None:
     each: list[float] = []  # blocks that a session fills until the pool is full
     for case in cases(given.seed, given.cases):
         truth_s, samples = play(case) if given.played else live_through(case)
-        assert case.profile.pool is not None
-        each.append((case.profile.pool.blocks or 0) / case.sessions)
+        assert case.profile.kv_pool is not None
+        each.append((case.profile.kv_pool.blocks or 0) / case.sessions)
         known.append(from_profile(case, truth_s))
         traced.append(from_trace(samples, truth_s))
         floor.append(from_positions(case, truth_s))

@@ -160,7 +160,7 @@ class Generator:
             "cpu_share": [round(seconds / took, 2) for seconds in used],
             "sessions_a_core": round(frames / max(1e-9, sum(used)) * self.profile.frame.period_s),
             "busy": round(busy / max(1, busy + idle), 2),
-            "lost": sum(n for reason, n in self.population.ended.items() if reason != "finished"),
+            "lost": sum(n for reason, n in self.population.ended.items() if reason != "completed"),
         }
 
     def cpu_s(self) -> list[float]:

@@ -41,13 +41,13 @@ def device_memory(device: str) -> tuple[str, int]:
 
 def with_pool(profile: Profile, memory: int, asked: str | None) -> Profile:
     """The profile with a pool: its own, the one asked for, or a share of what the weights leave."""
-    if asked is None and profile.pool is not None:
+    if asked is None and profile.kv_pool is not None:
         return profile
     size = parse_size(asked) if asked else int(0.6 * max(0, memory - profile_weights(profile).size))
     if size == 0:
         raise MetronomeError(f"{profile.name}: its weights do not fit {format_size(memory)}")
-    tokens = profile.pool.block_tokens if profile.pool else 16
-    return profile.model_copy(update={"pool": KvPoolSpec(bytes=size, block_tokens=tokens)})
+    tokens = profile.kv_pool.block_size if profile.kv_pool else 16
+    return profile.model_copy(update={"pool": KvPoolSpec(bytes=size, block_size=tokens)})
 
 
 def measure(profile: Profile, args: argparse.Namespace, device: str) -> dict[str, Any]:
@@ -61,12 +61,12 @@ def measure(profile: Profile, args: argparse.Namespace, device: str) -> dict[str
     return {
         "profile": profile.name,
         "safe_sessions": capacity.safe_sessions if capacity else None,
-        "first_failing": capacity.first_failing if capacity else None,
-        "binding": capacity.binding if capacity else None,
-        "binding_stage": capacity.binding_stage if capacity else None,
+        "first_failing": capacity.lowest_failing_sessions if capacity else None,
+        "binding": capacity.limited_by if capacity else None,
+        "binding_stage": capacity.slowest_stage if capacity else None,
         "verdict": report.verdict,
         "weights": report.weights,
-        "answer": report.answer,
+        "answer": report.summary,
     }
 
 

@@ -65,10 +65,11 @@ class Ours:
             title="peer",
             adapter="moshi",
             frame=Frame(period="80ms", sample_rate=24_000),
-            tokens=FrameTokens(into=1, out=TokensOut(listening=9, speaking=9), fused=True),
+            tokens=FrameTokens(prefill=1, decode=TokensOut(listening=9, speaking=9), fused=True),
             shape=ModelShape(
-                layers=shape["layers"], heads=shape["heads"], kv_heads=shape["heads"], hidden=dim,
-                mlp=mlp(dim), head_dim=dim // shape["heads"], vocab=TEXT, dtype="float32", context=shape["context"],
+                layers=shape["layers"], heads=shape["heads"], kv_heads=shape["heads"], hidden_size=dim,
+                intermediate_size=mlp(dim), head_dim=dim // shape["heads"], vocab_size=TEXT, dtype="float32",
+                context_length=shape["context"],
             ),
             policy=f"ring({shape['context']})",
             adapter_options={
@@ -87,7 +88,7 @@ class Ours:
         self.model = self.weights.fresh()
         self.stack = build_decoder(
             self.model.decoder,
-            blocks=batch * -(-self.profile.shape.context // block),
+            blocks=batch * -(-self.profile.shape.context_length // block),
             policy=self.profile.policy_spec,
             block_tokens=block,
         )

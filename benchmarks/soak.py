@@ -106,8 +106,8 @@ def tidy() -> None:
 
 def lab_of(profile: Profile, target: str, sessions: int, observer: ObserverGroup, stop: StopRequest) -> Lab:
     """The smoke profile's conditions, with a pool that holds everybody."""
-    assert profile.pool is not None
-    pool = profile.pool.model_copy(update={"blocks": 8 * sessions, "budget": None})
+    assert profile.kv_pool is not None
+    pool = profile.kv_pool.model_copy(update={"blocks": 8 * sessions, "budget": None})
     frame = profile.frame.model_copy(update={"backlog_limit": 100_000})  # a busy machine ends nobody
     profile = profile.model_copy(update={"pool": pool, "frame": frame})
     streams, _ = open_audio((), profile.frame, 0, observer)
@@ -169,11 +169,11 @@ def soak(frames: int, target: str, sessions: int, output: Path) -> int:
     kept = [weight for _, weight in scales.weights]
     minutes, lived = point.duration_s / 60, sessions * point.duration_s / LIFE_S
     print(f"{point.frames:,} frames of {sessions} sessions in {wall_s:.0f} s; verdict {point.verdict}")
-    print(f"{point.steps:,} steps, {minutes:.0f} min of the run's clock, {lived:.0f} sessions lived")
+    print(f"{point.batches:,} steps, {minutes:.0f} min of the run's clock, {lived:.0f} sessions lived")
     print(f"resident: median {statistics.median(kept) / 2**20:.1f} MiB, highest {max(kept) / 2**20:.1f} MiB")
     print(f"slope: {scales.slope(LEFT_OUT)}")
     print(f"slope of the second half: {scales.slope(STRETCHES // 2)}")
-    print(f"timeline: {len(point.timeline)} entries of {point.windows_each} windows; events: {size:,} bytes, "
+    print(f"timeline: {len(point.windows)} entries of {point.windows_merged} windows; events: {size:,} bytes, "
           f"{size / point.frames * 1e3:.0f} a thousand frames")  # fmt: skip
     return 0 if abs(point.frames - frames) < 0.01 * frames else 1
 

@@ -53,14 +53,18 @@ def memory_need(profile: Profile, sessions: int = 1, *, on_cpu: bool = True) -> 
     """What `sessions` take by the profile's figures; weights that the profile does not state count as 0."""
     shape = profile.shape
     scale = FLOAT32_BYTES / DTYPE_BYTES[shape.dtype] if on_cpu else 1.0
-    per_token, pool = shape.kv_bytes_per_token, profile.pool
-    widest = max(shape.vocab or 0, 2 * (shape.mlp or 0), (shape.heads + 2 * shape.kv_heads) * shape.head_dim)
+    per_token, pool = shape.kv_bytes_per_token, profile.kv_pool
+    widest = max(
+        shape.vocab_size or 0,
+        2 * (shape.intermediate_size or 0),
+        (shape.heads + 2 * shape.kv_heads) * shape.head_dim,
+    )
     sizes = (
         profile_weights(profile).size if weights_known(profile) else 0,
-        pool.block_count(per_token) * pool.block_tokens * per_token if pool is not None else 0,
+        pool.block_count(per_token) * pool.block_size * per_token if pool is not None else 0,
         activations(profile, sessions),
         state_outside(profile) * sessions,
-        widest * shape.hidden * DTYPE_BYTES[shape.dtype],
+        widest * shape.hidden_size * DTYPE_BYTES[shape.dtype],
     )
     return MemoryNeed(*(round(size * scale) for size in sizes))
 
@@ -96,7 +100,7 @@ def shortage(profile: Profile, need: MemoryNeed, free: FreeMemory) -> tuple[str,
         f"{free.place} has {format_size(free.size or 0)} free"
     )
     if need.total - need.pool <= (free.size or 0):
-        return message, "give a smaller KV pool, such as --pool 256MiB, or `pool` in the profile"
+        return message, "give a smaller KV pool, such as --kv-pool 256MiB, or `kv_pool` in the profile"
     published = profile_names()
     tiny = f"{profile.name.rsplit('-', 1)[0]}-tiny" if "-" in profile.name else f"{profile.name}-tiny"
     small = next((name for name in (f"{profile.name}-tiny", tiny) if name in published), "smoke")

@@ -33,15 +33,15 @@ class SimulatedEngine:
         self._used = 0  # blocks of all sessions
         self._waiting: set[int] = set()
         self._next_slot = 0
-        pool = profile.pool
+        pool = profile.kv_pool
         assert pool is not None
-        self._block_tokens = pool.block_tokens
+        self._block_tokens = pool.block_size
         self._total = pool.block_count(profile.shape.kv_bytes_per_token)
         tokens = profile.tokens
         self._most_blocks = profile.policy_spec.most_blocks(
-            forward=math.ceil(tokens.into) + (not tokens.fused),
+            forward=math.ceil(tokens.prefill) + (not tokens.fused),
             frame=math.ceil(max(tokens.per_frame(True), tokens.per_frame(False))),
-            block_tokens=pool.block_tokens,
+            block_tokens=pool.block_size,
         )
 
     def open(self, age_s: float = 0.0) -> int:
@@ -68,7 +68,7 @@ class SimulatedEngine:
     def _serve(self, frame: FrameInput) -> FrameOutput:
         before = self._tokens[frame.slot]
         fed_back = 0 if self._profile.tokens.fused else frame.tokens_out
-        after = before + self._profile.tokens.into + fed_back
+        after = before + self._profile.tokens.prefill + fed_back
         grown = self._blocks(after) - self._blocks(before)
         if self._used + grown > self._total:
             self._waiting.add(frame.slot)

@@ -108,7 +108,7 @@ class Search(Scout):
             if following > self.lab.max_sessions:
                 found.binding = "slots"
                 return
-            point = self._confirm(following, role="next")
+            point = self._confirm(following, role="exceed")
             if point.verdict == "fail":
                 self._note_failure(point)
             elif point.verdict == "inconclusive":
@@ -123,7 +123,7 @@ class Search(Scout):
 
     def _lean_to_deadline(self, point: TrialResult) -> None:
         """Late steps that are too few to refute still say what comes before a failure further up."""
-        if point.missed_steps:
+        if point.late_batches:
             self.found.binding = "deadline"
 
     def _leap_to_a_failure(self, sessions: int) -> None:
@@ -150,7 +150,7 @@ class Search(Scout):
         found = self.found
         point = self._confirm(sessions, role="memory") if self._grows else self._all_old(sessions)
         if point.verdict == "fail":
-            found.first_failing, found.binding = sessions, point.binding
+            found.first_failing, found.binding = sessions, point.limited_by
         else:
             found.binding = "memory"
             held = plural(sessions - 1, "session")

@@ -133,7 +133,7 @@ class CapacityRun:
             "seed",
         )
         dumped = partial.model_dump(mode="json", by_alias=True)
-        self.observer.event("run", {key: dumped[key] for key in keys})
+        self.observer.event("run_started", {key: dumped[key] for key in keys})
 
     def _measure(self, streams: AudioSource) -> None:
         plan = self.plan
@@ -141,7 +141,7 @@ class CapacityRun:
         with self.stop.during_load() if self._in_this_process else nullcontext():
             make_target = self._build(plan, self.observer)
             self.engine = make_target(plan.profile, 1).describe()
-        self.observer.event("engine", self.engine)
+        self.observer.event("backend_started", self.engine)
         self.weights = str(self.engine.get("weights", "random"))
         if self.stop():
             return
@@ -255,14 +255,14 @@ class CapacityRun:
             settings=dict(plan.settings),
             objectives=found.objectives,
             capacity=found.capacity,
-            arms=self.arms,
-            trials=self.trials,
-            generator=generator_of(self.points),
+            policy_runs=self.arms,
+            repeats=self.trials,
+            load_generator=generator_of(self.points),
             audio=self.audio,
-            engine=dict(self.engine),
+            backend=dict(self.engine),
             error=self.error,
         )
-        report.answer = summarize(report, found.decisive)
+        report.summary = summarize(report, found.decisive)
         return report
 
     def _findings(self) -> Conclusion:

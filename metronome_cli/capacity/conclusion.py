@@ -60,7 +60,7 @@ class Conclusion:
         if self.plan.compare or self.trials:
             return None
         arm = self.arms[0]
-        if arm.collapsed or (arm.lost_sessions and not arm.generator_late):
+        if arm.collapsed or (arm.sessions_lost and not arm.load_generator_late):
             return "fail"
         verdicts = {result.verdict for result in arm.objectives}
         return "fail" if "fail" in verdicts else "pass" if verdicts == {"pass"} else "inconclusive"
@@ -69,11 +69,13 @@ class Conclusion:
     def decisive(self) -> TrialResult | None:
         """The point that the answer rests on: the confirmation at N*, or the last one judged."""
         found = self.found
-        if confirmed := [p for p in self._judged(found.safe, "pass") if p.role not in ("screen", "memory")]:
+        if confirmed := [
+            p for p in self._judged(found.safe, "pass") if p.purpose not in ("screen", "memory")
+        ]:
             return confirmed[0]
         if self.replay is not None and (refuted := self._judged(found.first_failing, "fail")):
             return refuted[0]
-        measured = [point for point in self.points if point.steps] or self.points
+        measured = [point for point in self.points if point.batches] or self.points
         return measured[-1] if measured else None
 
     def _judged(self, sessions: int | None, verdict: Verdict) -> list[TrialResult]:
@@ -106,17 +108,17 @@ class Conclusion:
         found, search = self.found, self.search
         return Capacity(
             safe_sessions=found.safe,
-            first_failing=found.first_failing,
-            binding=found.binding,
+            lowest_failing_sessions=found.first_failing,
+            limited_by=found.binding,
             session_length_s=self.plan.length_s,
-            undecided=found.undecided,
+            inconclusive_reason=found.undecided,
             method=self._method,
-            step=found.step,
-            binding_stage=self._slowest_stage(found),
-            search_ceiling_sessions=search.memory_limit if search and search.memory_known else None,
-            gains=search.gains.as_dict() if search else {},
-            ramp=search.ramp_timeline if search else [],
-            points=list(self.points),
+            resolution_sessions=found.step,
+            slowest_stage=self._slowest_stage(found),
+            memory_ceiling_sessions=search.memory_limit if search and search.memory_known else None,
+            controller=search.gains.as_dict() if search else {},
+            ramp_windows=search.ramp_timeline if search else [],
+            trials=list(self.points),
         )
 
     @property

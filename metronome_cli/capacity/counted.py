@@ -16,19 +16,19 @@ def trial_counts(driver: Drives, watch: WindowReporter, judgements: Sequence[Jud
     ledger, total = driver.ledger, driver.ledger.total
     return {
         "frames": total.frames,
-        "steps": total.steps,
+        "batches": total.steps,
         "misses": total.misses,
-        "missed_steps": total.missed_steps,
-        "worst_streak": ledger.worst_streak,
-        "lost_beat": driver.lost_beat,
+        "late_batches": total.missed_steps,
+        "miss_streak": ledger.worst_streak,
+        "sessions_fell_behind": driver.lost_beat,
         "empty_frames": total.empty_frames,
         "duration_s": driver.clock.now(),
         "latency_ms": latency_of(driver),
-        "pool_full_t_s": driver.pool_full_s,
-        "generator_late_ms_p99": ledger.lateness.percentile(0.99),
+        "pool_full_at_s": driver.pool_full_s,
+        "load_generator_lateness_ms_p99": ledger.lateness.percentile(0.99),
         "objectives": [objective_result(judgement) for judgement in judgements],
-        "timeline": watch.timeline,
-        "windows_each": watch.windows.each,
+        "windows": watch.timeline,
+        "windows_merged": watch.windows.each,
     }
 
 
@@ -40,8 +40,8 @@ def collapse_result(driver: Drives) -> Collapse:
         occupancy=pool.occupancy,
         running=pool.running,
         waiting=pool.waiting,
-        last_output_t_s=last,
-        last_output_frame=None if last is None else int(last / driver.population.profile.frame.period_s),
+        last_output_s=last,
+        last_output_period=None if last is None else int(last / driver.population.profile.frame.period_s),
     )
 
 

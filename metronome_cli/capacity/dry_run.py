@@ -134,7 +134,7 @@ def outline(plan: CapacityPlan) -> DryRunPlan:
         objectives=tuple(str(objective) for objective in plan.judged_by()),
         audio=tuple(str(path) for path in plan.audio),
         course=estimate_duration(plan, recorded),
-        memory=memory_of(profile, sessions or profile.max_batch, plan.device),
+        memory=memory_of(profile, sessions or profile.max_batch_size, plan.device),
     )
 
 
@@ -143,13 +143,13 @@ def memory_of(profile: Profile, sessions: int, device: str = "cpu") -> MemoryEst
     there = free_memory(device)
     need = memory_need(profile, on_cpu=there.place == "this machine")
     short = there.size is not None and need.total > there.size
-    weights, pool, per_token = profile_weights(profile), profile.pool, profile.shape.kv_bytes_per_token
+    weights, pool, per_token = profile_weights(profile), profile.kv_pool, profile.shape.kv_bytes_per_token
     blocks = None if pool is None else pool.block_count(per_token)
     return MemoryEstimate(
         sessions=sessions,
         weights=weights.size,
         weights_how=weights.how,
-        pool=None if pool is None or blocks is None else blocks * pool.block_tokens * per_token,
+        pool=None if pool is None or blocks is None else blocks * pool.block_size * per_token,
         blocks=blocks,
         activations=activations(profile, sessions),
         session_state=state_outside(profile) * sessions,

@@ -1,4 +1,4 @@
-"""`--target --dry-run`: what would be offered to a server, for how long, and which protocol would be tried.
+"""`--url --dry-run`: what would be offered to a server, for how long, and which protocol would be tried.
 
 Nothing is sent and nobody knocks, so what only the server can say stays unknown, and is named.
 """

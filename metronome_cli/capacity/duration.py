@@ -78,7 +78,7 @@ class DurationEstimate:
         for phase in self.phases:
             yield phase.what, _span(phase.least_s, phase.most_s)
         if self.budget_s is not None:
-            yield "budget", f"{format_duration(self.budget_s)}; then nothing more is narrowed (--budget)"
+            yield "budget", f"{format_duration(self.budget_s)}; then nothing more is narrowed (--search-time)"
         yield "duration", self._duration()
 
     def _duration(self) -> str:
@@ -153,7 +153,7 @@ def _single(plan: CapacityPlan, server: bool) -> tuple[RunPhase, ...]:
 def _search(plan: CapacityPlan, server: bool) -> DurationEstimate:
     period_s = plan.profile.frame.period_s
     budget_s = Budget(0.0, period_s, plan.budget_s).total_s
-    most = max(2, min(plan.max_sessions, plan.profile.max_batch * 16))
+    most = max(2, min(plan.max_sessions, plan.profile.max_batch_size * 16))
     halvings = math.ceil(math.log2(most))
     look_s, one_s = 2 * (LOOK_STEPS + WARM_UP_STEPS) * period_s, _confirm_s(plan, server)
     looks_s, leaps_s = 2 * halvings * look_s, math.ceil(math.log(most, LEAP)) * look_s

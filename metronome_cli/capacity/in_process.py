@@ -29,7 +29,7 @@ def load_model(
     from metronome_cli.backends.in_process.engine import InProcessBackend
 
     model = InProcessBackend.load(profile, device=device, seed=seed, weights=weights)
-    if profile.pool is not None and model.placement[0].type == "cpu":
+    if profile.kv_pool is not None and model.placement[0].type == "cpu":
         _fit_threads(model, profile, observer)
     return model
 
@@ -50,7 +50,7 @@ def _trial_step(target: InProcessEngine, profile: Profile) -> Callable[[], objec
     silence = np.zeros(profile.frame.samples, dtype=np.float32)
 
     def step() -> None:
-        frames = [FrameInput(slot, silence, profile.tokens.out.speaking) for slot in slots]
+        frames = [FrameInput(slot, silence, profile.tokens.decode.speaking) for slot in slots]
         for outcome in target.step(frames).outcomes:
             if outcome.ended is not None:
                 slots.remove(outcome.slot)

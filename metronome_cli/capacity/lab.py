@@ -94,8 +94,8 @@ class Lab:
         """Who speaks when in session `index`."""
         if self.turns is not None:
             return self.turns(index)
-        turns = self.profile.turns
-        return DrawnTurns(turns.speaking_share, turns.turn, seed=self.seed * 1_000_003 + index)
+        turns = self.profile.turn_taking
+        return DrawnTurns(turns.speaking_share, turns.mean_turn, seed=self.seed * 1_000_003 + index)
 
     def note(self, head: TraceTrial | None) -> Note | None:
         """Who writes down the callers of a run that begins now; None when it is not recorded."""
@@ -120,7 +120,7 @@ class Lab:
             self.profile,
             self.streams,
             self.turns_of,
-            aligned=self.batching == "tick",
+            aligned=self.batching == "periodic",
             note=self.note(head),
         )
         return Driver(
@@ -152,7 +152,7 @@ def warm_up_engine(target: Target, profile: Profile, steps: int = 4) -> None:
         return  # whoever is seated for the record will be refused too, and counted
     silence = np.zeros(profile.frame.samples, dtype=np.float32)
     for _ in range(steps):
-        result = target.step([FrameInput(slot, silence, profile.tokens.out.speaking)])
+        result = target.step([FrameInput(slot, silence, profile.tokens.decode.speaking)])
         if result.outcomes[0].ended is not None:
             return
     target.close(slot)

@@ -39,7 +39,10 @@ WARM_UP_STEPS = 12
 FAIR_TRIAL_STEPS = 150  # before a point is given up: enough to refute one that is plainly too much
 OLD_SHARE = 0.05  # of a bar: showing, after all else, that everybody's cache fits to its end
 WINDOW_S = 1.0  # or twelve periods, whichever is longer
-BINDS: dict[str, LimitingFactor] = {"empty": "empty", "occupancy": "memory"}  # other metrics: the deadline
+BINDS: dict[str, LimitingFactor] = {
+    "empty_frames": "empty_frames",
+    "occupancy": "memory",
+}  # other metrics: the deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class PointPlan:
     """What to run. `ages`: sessions spread over the session length, all new, or all living their last `length_s`.
 
     `max_steps` bounds the measured steps (None: no bound), `length_s` the run's clock (None: until settled).
-    `settle_early`: stop as soon as the verdict is known. `fills_only`: asks whether everybody's cache fits, not for the
+    `settle_early`: stop as soon as the verdict is known. `memory_only`: asks whether everybody's cache fits,
+    not for the
     steps that latency would need. `look`: a full pool ends it at once, since it only says where to look next.
     """
 
@@ -57,19 +61,21 @@ class PointPlan:
     max_steps: int | None = None
     length_s: float | None = None
     settle_early: bool = True
-    fills_only: bool = False
+    memory_only: bool = False
     look: bool = False
 
     @property
     def head(self) -> TraceTrial:
         """The run as a recorded load names it."""
-        return TraceTrial(role=self.role, sessions=self.sessions, ages=self.ages, fills_only=self.fills_only)
+        return TraceTrial(
+            purpose=self.role, sessions=self.sessions, ages=self.ages, memory_only=self.memory_only
+        )
 
 
 def memory_plan(lab: Lab, sessions: int) -> PointPlan:
     """The last two dozen periods of everybody's life: every window is full at once."""
     length_s = min(lab.session_length_s, 2 * WARM_UP_STEPS * lab.period_s)
-    return PointPlan(sessions, "memory", ages="end", length_s=length_s, fills_only=True)
+    return PointPlan(sessions, "memory", ages="end", length_s=length_s, memory_only=True)
 
 
 class PointRun:
@@ -101,7 +107,7 @@ class PointRun:
         self.lab.recorder.end(min(self.driver.clock.now(), self.plan.length_s or math.inf))
         point = self._point(failure)
         into.append(point)
-        self.lab.observer.event("point", point.model_dump(mode="json"))
+        self.lab.observer.event("trial", point.model_dump(mode="json"))
         if failure is not None and not isinstance(failure, DeviceMemoryError):
             raise failure
         return point
@@ -134,7 +140,7 @@ class PointRun:
         if self.plan.ages != "spread":
             return
         now = self.driver.clock.now()
-        for _ in range(self.driver.population.ended["finished"] - self._replaced):
+        for _ in range(self.driver.population.ended["completed"] - self._replaced):
             self._replaced += 1
             try:
                 self.driver.seat(now, 0.0, self.lab.session_length_s)
@@ -193,7 +199,7 @@ class PointRun:
 
     def _lost_too_many(self) -> bool:
         """Sessions that lost the beat end a point, unless an objective says how many may."""
-        return self.driver.lost_beat > 0 and not any(o.metric == "lost_beat" for o in self.lab.objectives)
+        return self.driver.lost_beat > 0 and not any(o.metric == "fell_behind" for o in self.lab.objectives)
 
     def _seen_enough_of_a_full_pool(self) -> bool:
         """Three times the patience: the collapse is declared, and shown not to recover by itself."""
@@ -204,7 +210,7 @@ class PointRun:
         plan, steps = self.plan, self.driver.ledger.total.steps
         if plan.length_s is not None:
             done = time_done(self.driver.clock.now(), plan.length_s)
-            return replace(done, share=1 - OLD_SHARE * (1 - done.share)) if plan.fills_only else done
+            return replace(done, share=1 - OLD_SHARE * (1 - done.share)) if plan.memory_only else done
         needed = steps + max((j.steps_missing for j in self._judgements()), default=0)
         done = steps_done(steps, min(needed, plan.max_steps or needed))
         return replace(done, share=done.share * (1 - OLD_SHARE))  # what comes after it
@@ -227,14 +233,14 @@ class PointRun:
         unsteady = drift_reason(ledger) if self.plan.ages == "spread" else None
         verdict, reason = overall_verdict(judgements, unsteady, late)
         ended_by, binding = self._classify(judgements, late)
-        if ended_by in ("pool_exhausted", "context_limit", "refused"):
+        if ended_by in ("pool_full", "context_limit", "rejected"):
             verdict, reason = "fail", self._memory_reason(ended_by)
         elif self._lost_too_many() and not late:
             verdict, reason = "fail", f"{plural(driver.lost_beat, 'session')} lost the beat"
-        elif self.plan.fills_only and verdict == "inconclusive" and ledger.total.steps and not late:
+        elif self.plan.memory_only and verdict == "inconclusive" and ledger.total.steps and not late:
             verdict, reason = "pass", "every session's cache fitted to its end"
         if failure is not None:
-            verdict, reason, ended_by = "fail", failure.message, "engine"
+            verdict, reason, ended_by = "fail", failure.message, "backend_error"
             binding = "memory" if isinstance(failure, DeviceMemoryError) else "none"
         elif self.lab.stop():
             ended_by = "interrupted"
@@ -246,13 +252,13 @@ class PointRun:
             sessions=self.plan.sessions,
             verdict=verdict,
             reason=reason,
-            binding="none" if verdict == "pass" else binding,
+            limited_by="none" if verdict == "pass" else binding,
             ended_by=ended_by,
-            role=self.plan.role,
+            purpose=self.plan.role,
             policy=self.lab.profile.policy,
             occupancy_max=driver.occupancy_max,
             stages_ms=ledger.total.stages_ms(),
-            ended_sessions={str(k): n for k, n in driver.population.ended.items() if k != "finished"},
+            sessions_ended_early={str(k): n for k, n in driver.population.ended.items() if k != "completed"},
             preemptions=driver.preemptions,
             recomputed_tokens=driver.recomputed_tokens,
             collapse=self.collapse,
@@ -260,29 +266,29 @@ class PointRun:
 
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[TrialEnd, LimitingFactor]:
         ended = self.driver.population.ended
-        if ended["refused"] or self.refused:
-            return "refused", "memory"
+        if ended["rejected"] or self.refused:
+            return "rejected", "memory"
         if self.driver.pool_full_s is not None:
-            return "pool_exhausted", "memory"
-        if ended["context"]:
-            return "context_limit", "context"
+            return "pool_full", "memory"
+        if ended["context_limit"]:
+            return "context_limit", "context_length"
         if late:
-            return "generator", "generator"
+            return "load_generator", "load_generator"
         if self._lost_too_many():
-            return "deadline", "deadline"
+            return "objective_failed", "deadline"
         failed = [j.metric for j in judgements if j.verdict == "fail"]
         if failed:
             binds: list[LimitingFactor] = [BINDS.get(metric, "deadline") for metric in failed]
-            return "deadline", binds[0]
-        return "complete", "none"
+            return "objective_failed", binds[0]
+        return "completed", "none"
 
     def _memory_reason(self, ended_by: TrialEnd) -> str:
         driver, ended = self.driver, self.driver.population.ended
         if ended_by == "context_limit":
-            reached = plural(ended["context"], "session")
+            reached = plural(ended["context_limit"], "session")
             return f"{reached} reached the model's context limit, the first one at {format_time(driver.context_s)}"
-        if ended_by == "refused":
-            refused = self.refused + ended["refused"]
+        if ended_by == "rejected":
+            refused = self.refused + ended["rejected"]
             return f"{plural(refused, 'session')} {'was' if refused == 1 else 'were'} refused: no room in the KV pool"
         full = f"the {driver.full_pool} pool was full at {format_time(driver.pool_full_s)}"
         if self.collapse is not None:

@@ -38,7 +38,7 @@ from metronome_cli.measure.silence import SilenceDetector, silence_timeout_s
 from metronome_cli.results.measured import Collapse
 from metronome_cli.results.policy_runs import PolicyRun
 
-LOST: tuple[EndReason, ...] = ("context", "refused", "lost_beat", "engine", "preempted", "silenced")
+LOST: tuple[EndReason, ...] = ("context_limit", "rejected", "fell_behind", "engine_error", "completed_silent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class ArmRun:
         self.plan = plan
         self.length_s = offer.length_s(lab.session_length_s)
         self.gains = gains
-        head = TraceTrial(kind="arm", role=plan.name, sessions=offer.sessions, length_s=self.length_s)
+        head = TraceTrial(kind="arm", purpose=plan.name, sessions=offer.sessions, length_s=self.length_s)
         self.driver = lab.driver(min(offer.sessions, lab.max_sessions), head)
         self.controller = AimdController(gains, lab.deadline_ms)
         self.feeder = Feeder(self.driver, offer.arrivals(lab.session_length_s), self._admits)
@@ -121,7 +121,7 @@ class ArmRun:
         finally:
             self.lab.recorder.end(min(self.driver.clock.now(), self.length_s))
             into.append(self._arm())
-            self.lab.observer.event("arm", into[-1].model_dump(mode="json"))
+            self.lab.observer.event("policy_run", into[-1].model_dump(mode="json"))
 
     def _drive(self) -> None:
         silence = SilenceDetector(self.driver.ledger, silence_timeout_s(self.lab.period_s))
@@ -132,7 +132,9 @@ class ArmRun:
             self._control()
             if self.collapse is None and silence.collapsed(clock.now()):
                 self.collapse = collapse_result(self.driver)
-                self.lab.observer.event("collapse", {"arm": self.plan.name, **self.collapse.model_dump()})
+                self.lab.observer.event(
+                    "collapse", {"policy_run": self.plan.name, **self.collapse.model_dump()}
+                )
 
     def _deserted(self) -> bool:
         return (
@@ -148,11 +150,11 @@ class ArmRun:
         quantile = tally.latency.percentile(self.gains.quantile)
         decision = self.controller.update(quantile, tally.misses > 0, seated)
         self.lab.observer.event(
-            "control",
+            "admission",
             {
-                "arm": self.plan.name,
+                "policy_run": self.plan.name,
                 "t_s": self.driver.clock.now(),
-                "cap": decision.cap,
+                "session_limit": decision.cap,
                 "action": decision.action,
             },
         )
@@ -197,18 +199,18 @@ class ArmRun:
         return PolicyRun(
             name=self.plan.name,
             policy=str(self.plan.policy),
-            guard="memory" if self.plan.guard else None,
-            settled_sessions=statistics.fmean(settled) if settled else None,
+            admission_control="memory" if self.plan.guard else None,
+            mean_sessions_mid_run=statistics.fmean(settled) if settled else None,
             collapsed=self.collapse is not None,
             collapse=self.collapse,
-            lost_sessions=sum(population.ended[reason] for reason in LOST) + silent,
+            sessions_lost=sum(population.ended[reason] for reason in LOST) + silent,
             occupancy_max=self.driver.occupancy_max,
             filled_share=self.driver.occupancy_max if self.plan.guard else None,
             objectives=[objective_result(judgement) for judgement in self._judged(evidence)],
-            generator_late=lateness_reason(self.driver.ledger),
-            reason=self._why_nobody(),
-            timeline=timeline,
-            windows_each=self.watch.windows.each,
+            load_generator_late=lateness_reason(self.driver.ledger),
+            no_admission_reason=self._why_nobody(),
+            windows=timeline,
+            windows_merged=self.watch.windows.each,
         )
 
     def _judged(self, evidence: TrialEvidence) -> list[Judgement]:
@@ -222,10 +224,10 @@ def block_growth(lab: Lab) -> BlockGrowth:
     Half a block of rounding is added to the mean.
     """
     profile = lab.profile
-    assert profile.pool is not None
-    per_block, period_s, tokens = profile.pool.block_tokens, profile.frame.period_s, profile.tokens
+    assert profile.kv_pool is not None
+    per_block, period_s, tokens = profile.kv_pool.block_size, profile.frame.period_s, profile.tokens
     swing = (tokens.per_frame(True) - tokens.per_frame(False)) / per_block  # blocks a frame
-    process = TurnTakingProcess(profile.turns.speaking_share, profile.turns.turn)
+    process = TurnTakingProcess(profile.turn_taking.speaking_share, profile.turn_taking.mean_turn)
 
     def mean(age_s: float) -> float:
         return profile.policy_spec.resident_tokens(profile.positions_at(age_s)) / per_block + 0.5

@@ -92,10 +92,11 @@ class WebsocketSetup:
             return None
         get = partial(fetch, ScrapePlan(self.scrape).address, self.ca_file)
         try:
-            read_any(parse(get(), "--scrape"), self.metric, "--scrape")
+            read_any(parse(get(), "--metrics-url"), self.metric, "--metrics-url")
         except OSError as error:
             raise UsageError(
-                f"--scrape {shown(self.scrape)}: {why_none(error)}", hint="leave it out to measure without it"
+                f"--metrics-url {shown(self.scrape)}: {why_none(error)}",
+                hint="leave it out to measure without it",
             ) from None
         return get
 
@@ -184,7 +185,7 @@ class RemoteLab(Lab):
 
     def note_forecast(self, found: Forecast | None) -> None:
         """Keep it, unless a full pool is known already: what was seen to fill says more than what may."""
-        if found is not None and (self.forecast is None or self.forecast.observed_t_sat_s is None):
+        if found is not None and (self.forecast is None or self.forecast.observed_fill_time_s is None):
             self.forecast = found
 
     def note_seats(self, seats: int) -> None:

@@ -38,8 +38,15 @@ from metronome_cli.results.network_stats import NetworkStats
 
 BUSY_SHARE = 0.5  # of a core: a process that uses less was kept from running
 DEAF_SHARE = 0.25  # of the silence that ends a session or a point
-_CUT_OFF: tuple[EndReason, ...] = ("closed", "unreachable")
-_BROKEN: tuple[EndReason, ...] = ("closed", "error", "garbage", "flood", "stalled", "unreachable")
+_CUT_OFF: tuple[EndReason, ...] = ("connection_closed", "unreachable")
+_BROKEN: tuple[EndReason, ...] = (
+    "connection_closed",
+    "server_error",
+    "protocol_error",
+    "excess_output",
+    "send_blocked",
+    "unreachable",
+)
 
 
 class RemotePointRun:
@@ -72,7 +79,7 @@ class RemotePointRun:
         self._look_ahead()
         point = self._point()
         into.append(point)
-        self.lab.observer.event("point", point.model_dump(mode="json"))
+        self.lab.observer.event("trial", point.model_dump(mode="json"))
         ended = self.driver.population.ended
         if sum(ended[reason] for reason in _CUT_OFF) >= self.plan.sessions and not self.lab.stop():
             self.lab.knock_again()
@@ -90,7 +97,7 @@ class RemotePointRun:
             self.watch.close_window(self._done())
             if self.collapse is None and silence.collapsed(driver.clock.now()):
                 self._fell_silent()
-        if self.collapse is None and self._seated and driver.population.ended["mute"] == self._seated:
+        if self.collapse is None and self._seated and driver.population.ended["no_output"] == self._seated:
             self._fell_silent()  # all gave up before it was called a collapse
 
     @property
@@ -123,7 +130,7 @@ class RemotePointRun:
         if not len(driver.population) or (plan.settle_early and (self._lost or stall_reason(driver.ledger))):
             return True
         if self.collapse is not None:
-            return driver.clock.now() - (self.collapse.last_output_t_s or 0.0) > 3 * self._patience_s
+            return driver.clock.now() - (self.collapse.last_output_s or 0.0) > 3 * self._patience_s
         if plan.max_steps is not None and total.steps >= plan.max_steps:
             return True
         if not plan.settle_early:
@@ -177,15 +184,15 @@ class RemotePointRun:
             sessions=self.plan.sessions,
             verdict=verdict,
             reason=reason,
-            binding="none" if verdict == "pass" else binding,
+            limited_by="none" if verdict == "pass" else binding,
             ended_by="interrupted" if self.lab.stop() else ended_by,
-            role=self.plan.role,
+            purpose=self.plan.role,
             policy="the server's own",
             occupancy_max=driver.occupancy_max if driver.population.target.seen else None,
-            ended_sessions={str(k): n for k, n in driver.population.ended.items() if k not in NOT_LOST},
+            sessions_ended_early={str(k): n for k, n in driver.population.ended.items() if k not in NOT_LOST},
             collapse=self.collapse,
             preemptions=driver.population.target.preemptions or 0,
-            wire=self.wire(),
+            network=self.wire(),
         )
 
     def _generator_late(self) -> str | None:
@@ -206,26 +213,28 @@ class RemotePointRun:
     def _classify(self, judgements: Sequence[Judgement], late: str | None) -> tuple[TrialEnd, LimitingFactor]:
         ended = self.driver.population.ended
         if self.driver.population.lost:
-            return "generator", "generator"
+            return "load_generator", "load_generator"
         stall = stall_reason(self.driver.ledger)
         failed = [j.metric for j in judgements if j.verdict == "fail"]
         if not stall and self.driver.pool_full_s is not None and self._memory_tells(failed):
-            return "pool_exhausted", "memory"
-        if ended["refused"]:  # the server's own word
-            return "refused", "slots"
+            return "pool_full", "memory"
+        if ended["rejected"]:  # the server's own word
+            return "rejected", "slots"
         if stall:  # before all that a caller who heard nothing may have come to
-            return "generator", "generator"
-        if ended["queued"]:
-            return "refused", "slots"
+            return "load_generator", "load_generator"
+        if ended["queue_timeout"]:
+            return "rejected", "slots"
         if any(ended[reason] for reason in _BROKEN):
-            return "engine", "none"
-        if (self.collapse is not None or ended["mute"]) and not (late and self._deaf()):
-            return "engine", "empty"
+            return "backend_error", "none"
+        if (self.collapse is not None or ended["no_output"]) and not (late and self._deaf()):
+            return "backend_error", "empty_frames"
         if late:
-            return "generator", "generator"
+            return "load_generator", "load_generator"
         if self.driver.lost_beat or failed:
-            return "deadline", "deadline" if self.driver.lost_beat else BINDS.get(failed[0], "deadline")
-        return "complete", "none"
+            return "objective_failed", "deadline" if self.driver.lost_beat else BINDS.get(
+                failed[0], "deadline"
+            )
+        return "completed", "none"
 
     def _memory_tells(self, failed: Sequence[str]) -> bool:
         """Whether a full pool did harm: sessions were lost or silent, or had to give up their blocks."""
@@ -240,12 +249,12 @@ class RemotePointRun:
         if driver.population.lost:
             return "inconclusive", f"a part of the load generator was lost: {driver.population.lost}"
         verdict, reason = overall_verdict(judgements, drift_reason(driver.ledger), late)
-        if ended_by == "pool_exhausted":
+        if ended_by == "pool_full":
             harm = "every session fell silent" if self.collapse is not None else lost or reason
             return "fail", f"the server's KV pool was full at {format_time(driver.pool_full_s)}; {harm}"
-        if ended_by == "generator" and late:
+        if ended_by == "load_generator" and late:
             return "inconclusive", late
-        if lost and ended_by != "generator":
+        if lost and ended_by != "load_generator":
             return "fail", f"of {plural(self.plan.sessions, 'session')}: {lost}"
         if self.collapse is not None:
             return "fail", f"every session fell silent at {format_time(self.collapse.t_s)}"
@@ -267,5 +276,5 @@ class RemotePointRun:
         name = str(target.describe().get("server", ""))
         found = forecast_of(trace, driver.pool_full_s, self.plan.sessions, lab.session_length_s, name)
         lab.note_forecast(found)
-        if (ended["refused"] or ended["queued"]) and self._seated and driver.pool_full_s is None:
+        if (ended["rejected"] or ended["queue_timeout"]) and self._seated and driver.pool_full_s is None:
             lab.note_seats(self._seated)

@@ -21,22 +21,22 @@ from metronome_cli.results.capacity_result import TrialResult
 def refuse_for_server(recorded: LoadTrace) -> None:
     """Raises UsageError for a load that callers of a server cannot make."""
     problem = next(filter(None, map(_problem, recorded.runs)), None)
-    if recorded.head.batching == "tick":
-        problem = "its sessions fall on the beat together (--batching tick)"
+    if recorded.head.batching == "periodic":
+        problem = "its sessions fall on the beat together (--batching periodic)"
     if problem is not None:
         raise UsageError(
             f"--replay: {recorded.path}: {problem}; callers of a server are new and begin together",
-            hint="record with --target, or with --sessions N --soak",
+            hint="record with --url, or with --sessions N --soak",
         )
 
 
 def _problem(run: RecordedTrial) -> str | None:
     if any(caller.age_s for caller in run.callers):
-        return f"in run {run.head.run} sessions have lived before"
-    if any(caller.at_s for caller in run.callers):
-        return f"in run {run.head.run} callers come later"
+        return f"in run {run.head.trial} sessions have lived before"
+    if any(caller.start_s for caller in run.callers):
+        return f"in run {run.head.trial} callers come later"
     if len({caller.lifetime_s for caller in run.callers}) > 1:
-        return f"in run {run.head.run} some stay longer than others"
+        return f"in run {run.head.trial} some stay longer than others"
     return None
 
 
@@ -52,7 +52,7 @@ class ReplayedRemotePoint(RemotePointRun):
         self._recorded = recorded
         head = recorded.head
         plan = PointPlan(
-            len(recorded.callers), head.role, ages="start", length_s=recorded.end_s, settle_early=False
+            len(recorded.callers), head.purpose, ages="start", length_s=recorded.end_s, settle_early=False
         )
         super().__init__(lab, plan)
 

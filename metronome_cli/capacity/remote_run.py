@@ -47,7 +47,8 @@ def run_remote_capacity(
     """Measure a server. Raises UsageError for bad input, EngineError when the server cannot be reached at all."""
     if plan.compare or plan.guard or plan.trials:
         raise UsageError(
-            "--target measures a server as it is", hint="leave --compare-policies, --guard and --trials out"
+            "--url measures a server as it is",
+            hint="leave --compare-policies, --admission-control and --repeat out",
         )
     observer = observer or ObserverGroup()
     remote.crew()  # what is missing for it is told before anybody knocks
@@ -159,7 +160,7 @@ class RemoteSearch(Search):
         population = cast(WirePopulation, driver.population)
         while population.preparing and not self.lab.stop():
             driver.run_until(driver.clock.now() + SEAT_POLL_S)
-        if population.ended["refused"] or population.ended["queued"]:
+        if population.ended["rejected"] or population.ended["queue_timeout"]:
             self._server.note_seats(max(1, len(population)))
             return False
         return room

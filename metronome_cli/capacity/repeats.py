@@ -38,9 +38,9 @@ def run_repeats(
         try:
             _series(replace(lab, profile=profile), sessions, count, (index, len(policies)), points)
         finally:
-            whole = [point for point in points if point.ended_by not in ("interrupted", "engine")]
+            whole = [point for point in points if point.ended_by not in ("interrupted", "backend_error")]
             into.append(_counted(profile, sessions, lab.session_length_s, whole, predict))
-            lab.observer.event("trials", into[-1].model_dump(mode="json"))
+            lab.observer.event("repeats", into[-1].model_dump(mode="json"))
 
 
 def _series(lab: Lab, sessions: int, count: int, place: tuple[int, int], into: list[TrialResult]) -> None:
@@ -49,32 +49,32 @@ def _series(lab: Lab, sessions: int, count: int, place: tuple[int, int], into: l
             break
         done = (place[0] + trial / count) / place[1], (place[0] + (trial + 1) / count) / place[1]
         seeded = replace(lab, seed=lab.seed + trial, progress=done)
-        plan = PointPlan(sessions, "trial", ages="start", length_s=lab.session_length_s, settle_early=False)
+        plan = PointPlan(sessions, "repeat", ages="start", length_s=lab.session_length_s, settle_early=False)
         PointRun(seeded, plan).run(into)
 
 
 def _counted(
     profile: Profile, sessions: int, length_s: float, points: Sequence[TrialResult], predict: Predict
 ) -> RepeatSeries:
-    instants = [point.pool_full_t_s for point in points]
+    instants = [point.pool_full_at_s for point in points]
     collapsed = sum(instant is not None for instant in instants)
     low, high = binomial_interval(collapsed, len(points)) if points else (None, None)
     return RepeatSeries(
         policy=profile.policy,
         sessions=sessions,
         session_length_s=length_s,
-        trials=len(points),
+        repeats=len(points),
         collapsed=collapsed,
-        share_low=low,
-        share_high=high,
-        predicted_probability=predict(profile, sessions, length_s),
-        collapse_t_s=instants,
+        collapsed_share_low=low,
+        collapsed_share_high=high,
+        forecast_probability=predict(profile, sessions, length_s),
+        pool_full_at_s=instants,
     )
 
 
 def predicted_collapse(profile: Profile, sessions: int, length_s: float) -> float | None:
     """P(the pool fills before the sessions end), from the profile alone; None where it has no pool."""
-    if profile.pool is None:
+    if profile.kv_pool is None:
         return None
     from metronome_cli.forecast.pool_forecast import collapse_probability
 

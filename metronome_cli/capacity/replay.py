@@ -37,7 +37,7 @@ def recorded_load(lab: Lab, recorded: LoadTrace) -> OfferedLoad:
     """What arms are offered again: every recorded arm had the same callers, so one that had them all tells."""
     arms = [run for run in recorded.runs if run.head.kind == "arm"]
     run = max(arms, key=lambda run: len(run.callers))
-    seconds = run.callers[-1].at_s + run.callers[-1].lifetime_s
+    seconds = run.callers[-1].start_s + run.callers[-1].lifetime_s
     take_over(lab, run, lab.loop)
     return OfferedLoad(len(run.callers), len(run.callers) / max(seconds, lab.period_s), run)
 
@@ -75,7 +75,7 @@ class TraceReplay:
         above = [sessions for sessions in failed if sessions > (found.safe or 0)]
         if above:
             found.first_failing = min(above)
-            found.binding = failed[found.first_failing].binding
+            found.binding = failed[found.first_failing].limited_by
         if found.safe is None:
             found.undecided = "no run of the file was shown to hold"
         return found
@@ -87,11 +87,11 @@ class TraceReplay:
         passed = [
             (run, p.sessions) for run, p in zip(self._runs, self.points, strict=False) if p.verdict == "pass"
         ]
-        fit = max((sessions for run, sessions in passed if run.head.fills_only), default=0)
+        fit = max((sessions for run, sessions in passed if run.head.memory_only), default=0)
         return {
             sessions
             for run, sessions in passed
-            if not run.head.fills_only
+            if not run.head.memory_only
             and (run.head.ages != "spread" or sessions <= fit or run.end_s >= self._lab.session_length_s)
         }
 
@@ -117,11 +117,11 @@ class ReplayedPoint(PointRun):
         head = recorded.head
         plan = PointPlan(
             head.sessions,
-            head.role,
+            head.purpose,
             ages=head.ages,
             length_s=recorded.end_s,
             settle_early=False,
-            fills_only=head.fills_only,
+            memory_only=head.memory_only,
         )
         super().__init__(lab, plan, seats=min(len(recorded.callers), 2 * head.sessions))
 

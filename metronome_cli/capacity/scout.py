@@ -29,7 +29,7 @@ GOLDEN = 0.6180339887498949
 RAMP_WINDOWS = 200
 RAMP_WINDOW_PERIODS = 6  # of a ramp's window, at the least
 RERUNS = 2  # of a point in which the generator stalled
-NOT_BY_CHANCE: tuple[LimitingFactor, ...] = ("memory", "context", "slots")
+NOT_BY_CHANCE: tuple[LimitingFactor, ...] = ("memory", "context_length", "slots")
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class SearchState:
         return cls(
             safe=point.sessions if point.verdict == "pass" else None,
             first_failing=point.sessions if point.verdict == "fail" else None,
-            binding=point.binding,
+            binding=point.limited_by,
         )
 
 
@@ -127,7 +127,8 @@ class Scout:
             missed = tally.misses > 0 and limit_ms <= self.lab.deadline_ms
             decision = controller.update(tally.latency.percentile(gains.quantile), missed, seated)
             self.lab.observer.event(
-                "control", {"t_s": driver.clock.now(), "cap": decision.cap, "action": decision.action}
+                "admission",
+                {"t_s": driver.clock.now(), "session_limit": decision.cap, "action": decision.action},
             )
             if self.lab.stop():
                 break
@@ -158,7 +159,7 @@ class Scout:
         return True
 
     def _double(self) -> int | None:
-        """`--method bisect`: double from one session until a look fails; the last good one."""
+        """`--search-method bisect`: double from one session until a look fails; the last good one."""
         good, count = 0, 1
         while not self.lab.stop():
             if not self._look(count):
@@ -212,7 +213,7 @@ class Scout:
         An N that failed in both is one that was seen to fail.
         """
         promising, point = self._glance(sessions)
-        if point.verdict == "fail" and point.binding not in NOT_BY_CHANCE and not self.lab.stop():
+        if point.verdict == "fail" and point.limited_by not in NOT_BY_CHANCE and not self.lab.stop():
             promising, point = self._glance(sessions)
         self._note_failure(point)
         return promising
@@ -229,15 +230,15 @@ class Scout:
         return run.promising, point
 
     def _note_look(self, promising: bool, point: TrialResult) -> None:
-        if promising and point.steps:
-            self._budget.expect(self.lab.steps_needed / point.steps)
+        if promising and point.batches:
+            self._budget.expect(self.lab.steps_needed / point.batches)
         if promising and worst_latency_share(point) < HEADROOM:
             self._calm.add(point.sessions)
 
     def _note_failure(self, point: TrialResult) -> None:
         found = self.found
         if point.verdict == "fail" and point.sessions < (found.first_failing or self.lab.max_sessions + 1):
-            found.first_failing, found.binding = point.sessions, point.binding
+            found.first_failing, found.binding = point.sessions, point.limited_by
 
     # -- one point ----------------------------------------------------------------------------------------------
 

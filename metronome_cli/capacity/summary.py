@@ -20,8 +20,10 @@ from metronome_cli.results.run_report import Report
 
 def summarize(report: Report, decisive: TrialResult | None) -> str:
     """What `capacity` prints last. Says only what was measured."""
-    if report.arms or report.trials:
-        return _interrupted(report) + " ".join([*map(_arm, report.arms), *map(_trials, report.trials)])
+    if report.policy_runs or report.repeats:
+        return _interrupted(report) + " ".join(
+            [*map(_arm, report.policy_runs), *map(_trials, report.repeats)]
+        )
     capacity = report.capacity
     if capacity is None:
         return (
@@ -51,26 +53,28 @@ def _on_a_busy_machine(report: Report) -> str:
 
 
 def _arm(arm: PolicyRun) -> str:
-    settled = "" if arm.settled_sessions is None else f" settles at {arm.settled_sessions:.0f} sessions"
+    settled = (
+        "" if arm.mean_sessions_mid_run is None else f" settles at {arm.mean_sessions_mid_run:.0f} sessions"
+    )
     if arm.collapse is not None:
-        last = arm.collapse.last_output_t_s
+        last = arm.collapse.last_output_s
         silent = "" if last is None else f", the last answer at {format_time(last)}"
         return (
             f"{arm.name} ({arm.policy}): admits more sessions than the KV pool can hold, "
             f"full at {format_time(arm.collapse.t_s)}{silent}, "
-            f"{sessions(arm.lost_sessions)} lost."
+            f"{sessions(arm.sessions_lost)} lost."
         )
-    if arm.reason:
-        return f"{arm.name} ({arm.policy}): {arm.reason}."
+    if arm.no_admission_reason:
+        return f"{arm.name} ({arm.policy}): {arm.no_admission_reason}."
     full = "" if arm.occupancy_max is None else f", pool at most {percent(arm.occupancy_max)} full"
-    return f"{arm.name} ({arm.policy}):{settled}{full}, {sessions(arm.lost_sessions)} lost."
+    return f"{arm.name} ({arm.policy}):{settled}{full}, {sessions(arm.sessions_lost)} lost."
 
 
 def _trials(series: RepeatSeries) -> str:
-    predicted = series.predicted_probability
-    text = f"{series.policy}: {series.collapsed} of {series.trials} runs collapsed"
-    if series.share_low is not None and series.share_high is not None:
-        text += f" (90 % interval {percent(series.share_low)} to {percent(series.share_high)})"
+    predicted = series.forecast_probability
+    text = f"{series.policy}: {series.collapsed} of {series.repeats} runs collapsed"
+    if series.collapsed_share_low is not None and series.collapsed_share_high is not None:
+        text += f" (90 % interval {percent(series.collapsed_share_low)} to {percent(series.collapsed_share_high)})"
     return text + ("." if predicted is None else f"; predicted {format_probability(predicted)}.")
 
 
@@ -79,37 +83,42 @@ def _safe(capacity: Capacity, point: TrialResult) -> str:
         return "No concurrency was confirmed as safe."
     count = sessions(capacity.safe_sessions)
     sentence = f"Safe: {count} for {duration(capacity.session_length_s)} ({_evidence(point)})."
-    if capacity.binding != "none":
-        stage = f" (mostly {capacity.binding_stage})" if capacity.binding_stage else ""
-        sentence += f" Binds: {capacity.binding}{stage}."
+    if capacity.limited_by != "none":
+        stage = f" (mostly {capacity.slowest_stage})" if capacity.slowest_stage else ""
+        sentence += f" Binds: {capacity.limited_by}{stage}."
     failing = next(
-        (p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"), None
+        (
+            p
+            for p in capacity.trials
+            if p.sessions == capacity.lowest_failing_sessions and p.verdict == "fail"
+        ),
+        None,
     )
     if failing is not None:
         return sentence + f" {_failing(failing)}{_open(capacity)}."
-    if capacity.binding == "slots":
+    if capacity.limited_by == "slots":
         return sentence + " More were not tried."
-    why = f": {capacity.undecided}" if capacity.undecided else ""
+    why = f": {capacity.inconclusive_reason}" if capacity.inconclusive_reason else ""
     return sentence + f" The next step was not settled{why}."
 
 
 def _open(capacity: Capacity) -> str:
     """What lies between the safe and the failing number, where anything does."""
-    low, high = (capacity.safe_sessions or 0) + 1, (capacity.first_failing or 0) - 1
+    low, high = (capacity.safe_sessions or 0) + 1, (capacity.lowest_failing_sessions or 0) - 1
     if low > high:
         return ""
     return f"; {low} is open" if low == high else f"; {low} to {high} are open"
 
 
 def _no_safe(capacity: Capacity, point: TrialResult) -> str:
-    if capacity.first_failing == 1:
+    if capacity.lowest_failing_sessions == 1:
         why = f"{_why(point)}.{_early(capacity, point)}"
-        return f"Infeasible: one session fails already: {why} Binds: {capacity.binding}."
+        return f"Infeasible: one session fails already: {why} Binds: {capacity.limited_by}."
     if capacity.method == "replay" and point.verdict == "fail":
         return f"{_single(capacity, point)} No smaller number of the recorded load was shown to hold."
     why = f"{sessions(point.sessions)}: {_unsettled(point)}"
-    if point.verdict == "fail" and capacity.first_failing is None and capacity.undecided:
-        why = capacity.undecided
+    if point.verdict == "fail" and capacity.lowest_failing_sessions is None and capacity.inconclusive_reason:
+        why = capacity.inconclusive_reason
     return f"Inconclusive: no concurrency was confirmed; {why}."
 
 
@@ -119,14 +128,16 @@ def _single(capacity: Capacity, point: TrialResult) -> str:
     if point.verdict == "pass" and capacity.safe_sessions is not None:
         return f"Holds: {count} for {length} ({_evidence(point)})."
     if point.verdict == "fail":
-        return f"Fails: {count} for {length}: {_why(point)}.{_early(capacity, point)} Binds: {point.binding}."
+        return (
+            f"Fails: {count} for {length}: {_why(point)}.{_early(capacity, point)} Binds: {point.limited_by}."
+        )
     return f"Inconclusive: {count} for {length}: {_unsettled(point)}."
 
 
 def _failing(point: TrialResult) -> str:
     """What was seen to fail, and in which kind of run: few of them are as long as a session."""
     seen = {"screen": " in a short look", "memory": " once all are old"}
-    when = seen.get(point.role, f" within {format_seconds(point.duration_s)}")
+    when = seen.get(point.purpose, f" within {format_seconds(point.duration_s)}")
     return f"{sessions(point.sessions)} fail{when}: {_why(point)}"
 
 
@@ -158,13 +169,13 @@ def _evidence(point: TrialResult) -> str:
 
 def _missed(point: TrialResult) -> str:
     """Steps, as the percentiles beside it and the confidence are of steps."""
-    if not point.missed_steps:
-        return f"0 misses in {point.steps:,} steps"
-    return f"a miss in {point.missed_steps:,} of {point.steps:,} steps"
+    if not point.late_batches:
+        return f"0 misses in {point.batches:,} steps"
+    return f"a miss in {point.late_batches:,} of {point.batches:,} steps"
 
 
 def _why(point: TrialResult) -> str:
-    if point.ended_by in ("pool_exhausted", "context_limit", "refused"):
+    if point.ended_by in ("pool_full", "context_limit", "rejected"):
         return point.reason
     failed = [r for r in point.objectives if r.verdict == "fail"]
     shown = [f"{r.objective.split('<')[0]} {value_with_unit(r)}" for r in failed if r.measured is not None]

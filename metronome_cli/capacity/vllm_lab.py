@@ -127,7 +127,7 @@ class VllmLab(Lab):
     def _look_back(self, driver: StreamDriver, sessions: int) -> None:
         """What a point's early occupancy said of the rest; one that filled says more than one that did not."""
         full_s = driver.pool_full_s
-        if full_s is None and self.forecast is not None and self.forecast.observed_t_sat_s is not None:
+        if full_s is None and self.forecast is not None and self.forecast.observed_fill_time_s is not None:
             return
         trace = driver.population.target.trace(driver.clock, full_s)
         found = forecast_of(trace, full_s, sessions, self.session_length_s, "vLLM")

@@ -1,4 +1,4 @@
-"""`capacity --engine vllm`: the same plan, points, search and report, on vLLM in this process.
+"""`capacity --backend vllm`: the same plan, points, search and report, on vLLM in this process.
 
 Real time only, since the engine steps by itself. Every point has an engine of its own, whose start takes as long as
 loading the model does.
@@ -80,15 +80,15 @@ class VllmCapacityRun(CapacityRun):
         if profile.tokens.fused:
             raise UsageError(
                 f"profile {profile.name} sums its streams into one position; vLLM's requests are tokens",
-                hint="--engine in-process runs it",
+                hint="--backend in-process runs it",
             )
         seats = min(plan.max_sessions, vllm.seats)
         plan = replace(plan, profile=profile, clock="real", batching="continuous", max_sessions=seats)
         super().__init__(plan, observer, stop, build=self._planned)
         recorded = self.kept_load.recorded
-        if recorded is not None and recorded.head.batching == "tick":
+        if recorded is not None and recorded.head.batching == "periodic":
             raise UsageError(
-                f"--replay: {recorded.path}: recorded with --batching tick, and vLLM batches by itself",
+                f"--replay: {recorded.path}: recorded with --batching periodic, and vLLM batches by itself",
                 hint="record with --batching continuous",
             )
         self._vllm = vllm
@@ -133,7 +133,7 @@ class VllmCapacityRun(CapacityRun):
         first = "device" not in self.engine
         self.engine = {**self.engine, **description}
         if first:
-            self.observer.event("engine", self.engine)
+            self.observer.event("backend_started", self.engine)
 
 
 def _version() -> str:

@@ -79,7 +79,7 @@ class WindowReporter:
             running=pool.running,
             waiting=pool.waiting,
             sessions=len(self.driver.population),
-            cap=self.cap,
+            session_limit=self.cap,
             p50_ms=tally.latency.percentile(0.5),
             p99_ms=tally.latency.percentile(0.99),
             max_ms=tally.latency.max_ms,

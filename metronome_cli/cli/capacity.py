@@ -18,15 +18,15 @@ EPILOG = """Examples:
 
   metronome capacity --audio calls/ --json  # your recordings, the report on stdout
 
-  metronome capacity --model ./Qwen3-4B --pool 8GiB  # any decoder, a token in and a token out a frame
+  metronome capacity --model ./Qwen3-4B --kv-pool 8GiB  # any decoder, a token in and a token out a frame
 
   metronome capacity --policy unbounded --sessions 16 --session-length 2m --clock virtual  # a collapse
 
-  metronome capacity --engine vllm --model ./Qwen3-4B --engine-arg tensor_parallel_size=2
+  metronome capacity --backend vllm --model ./Qwen3-4B --vllm-arg tensor_parallel_size=2
 
-  metronome capacity --target ws://127.0.0.1:8998 --sessions 8 --session-length 5m
+  metronome capacity --url ws://127.0.0.1:8998 --sessions 8 --session-length 5m
 
-  metronome capacity --compare-policies --offered 24 --session-length 2m --clock virtual
+  metronome capacity --compare-policies --offered-sessions 24 --session-length 2m --clock virtual
 
   metronome capacity --dry-run  # what it would do, how long it may take, how much memory
 
@@ -46,41 +46,41 @@ def capacity(
     replay: options.Replay = None,
     device: options.Device = None,
     weights: options.Weights = None,
-    engine: options.Engine = None,
-    engine_arg: options.EngineArg = None,
+    backend: options.Backend = None,
+    vllm_arg: options.VllmArg = None,
     policy: options.Policy = None,
     sink_positions: options.SinkPositions = None,
-    exhaustion: options.Exhaustion = None,
-    pool: options.Pool = None,
+    on_pool_full: options.OnPoolFull = None,
+    kv_pool: options.KvPool = None,
     slo: options.Slo = None,
     sessions: options.Sessions = None,
-    method: options.Method = None,
+    search_method: options.SearchMethod = None,
     soak: options.Soak = False,
     max_sessions: options.MaxSessions = None,
-    budget: options.Budget = None,
+    search_time: options.SearchTime = None,
     compare_policies: options.ComparePolicies = False,
-    guard: options.Guard = None,
-    offered: options.Offered = None,
+    admission_control: options.AdmissionControl = None,
+    offered_sessions: options.OfferedSessions = None,
     arrival_rate: options.ArrivalRate = None,
-    trials: options.Trials = None,
-    target: options.Target = None,
+    repeat: options.Repeat = None,
+    url: options.Url = None,
     protocol: options.Protocol = None,
-    scrape: options.Scrape = None,
-    scrape_metric: options.ScrapeMetric = None,
-    served_model: options.ServedModel = None,
+    metrics_url: options.MetricsUrl = None,
+    occupancy_metric: options.OccupancyMetric = None,
+    served_model_name: options.ServedModelName = None,
     ca_file: options.CaFile = None,
     connect_timeout: options.ConnectTimeout = None,
-    seat_timeout: options.SeatTimeout = None,
+    ready_timeout: options.ReadyTimeout = None,
     idle_timeout: options.IdleTimeout = None,
     reconnect: options.Reconnect = None,
     workers: options.Workers = None,
-    ray: options.Ray = None,
+    ray_address: options.RayAddress = None,
     config: options.Config = None,
     json_: options.Json = False,
     output: options.Output = None,
     html: options.Html = None,
     junit: options.Junit = None,
-    prometheus: options.Prometheus = None,
+    prometheus_listen: options.PrometheusListen = None,
     dry_run: options.DryRun = False,
     ui: options.Ui = None,
 ) -> None:
@@ -100,7 +100,7 @@ def capacity(
 
 def _outline(settings: Settings, plan: CapacityPlan) -> PrintablePlan:
     """What would run, on a server over the network or here."""
-    if settings["target"] is None:
+    if settings["url"] is None:
         from metronome_cli.capacity.dry_run import outline
 
         return outline(plan)
@@ -115,13 +115,13 @@ def _outline(settings: Settings, plan: CapacityPlan) -> PrintablePlan:
 
 def _runner(settings: Settings, plan: CapacityPlan) -> Run:
     """What runs the plan: vLLM, a server over the network, or the engine in this process."""
-    if settings["engine"] == "vllm":
+    if settings["backend"] == "vllm":
         from metronome_cli.capacity.vllm_run import run_vllm_capacity
         from metronome_cli.commands.plan_capacity import vllm_setup
 
         vllm = vllm_setup(settings)
         return lambda observer, stop: run_vllm_capacity(plan, vllm, observer, stop)
-    if settings["target"] is not None:
+    if settings["url"] is not None:
         from metronome_cli.protocols.registry import need_libraries
 
         need_libraries()

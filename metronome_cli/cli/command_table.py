@@ -123,7 +123,34 @@ def _as_written(text: str, **_: object) -> str:
 
 
 class Command(PlainHelp, TyperCommand):
-    """A command of this program."""
+    """A command of this program. An option's former name is refused with the present one named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            given = getattr(error, "option_name", None)
+            if isinstance(given, str) and hasattr(error, "possibilities"):
+                raise _unknown_option(given, [name for one in self.params for name in one.opts]) from None
+            raise
+
+
+def _unknown_option(given: str, known: list[str]) -> UsageError:
+    """The error for an option that a command does not have: what it is called now, or what may be meant."""
+    from metronome_cli.config.validation import nearest
+    from metronome_cli.core import renamed
+
+    name = given.lstrip("-")
+    new = renamed.option(name)
+    if f"--{new}" in known:
+        return UsageError(f"option {given} was renamed to --{new}", hint=f"write --{new} in its place")
+    meant = next((f"--{one}" for one in renamed.SYNONYMS.get(name, ()) if f"--{one}" in known), None)
+    meant = meant or (None if new else nearest(given, known))
+    if new and not meant:
+        return UsageError(f"option {given} was renamed to --{new}", hint="this command does not take it")
+    return UsageError(
+        f"there is no option {given}", hint=f"did you mean {meant}?" if meant else "--help lists the options"
+    )
 
 
 class Group(PlainHelp, TyperGroup):

@@ -15,9 +15,9 @@ It ends with 0 where no gate was reached, with 3 where one was, with 4 where noi
 
 Examples:
 
-  metronome compare baseline/ run/ --fail 'p99:5%' --fail 'safe_sessions:-1'
+  metronome compare baseline/ run/ --fail-on 'p99:5%' --fail-on 'safe_sessions:-1'
 
-  metronome compare baseline/ runs/ --fail 'p99:3ms' --format markdown
+  metronome compare baseline/ runs/ --fail-on 'p99:3ms' --format markdown
 """
 
 
@@ -32,7 +32,7 @@ class Format(StrEnum):
 def compare(
     base: Annotated[Path, typer.Argument(help="Report or directory to compare with.")],
     new: Annotated[Path, typer.Argument(help="Report or directory that is judged.")],
-    fail: Annotated[
+    fail_on: Annotated[
         list[str] | None,
         typer.Option(help="Fail at this change for the worse, METRIC:CHANGE; repeatable.", metavar="GATE"),
     ] = None,
@@ -56,7 +56,7 @@ def compare(
     from metronome_cli.report.compare.comparison import compare as run_compare
     from metronome_cli.report.compare.gates import Gate
 
-    gates = tuple(Gate.parse(text) for text in fail or ())
+    gates = tuple(Gate.parse(text) for text in fail_on or ())
     comparison = run_compare(ComparisonPlan(base, new, gates, allow_mismatch, allow_missing_baseline))
     if markdown is not None:
         write_text(markdown, _rendered(comparison, Format.MARKDOWN) + "\n")

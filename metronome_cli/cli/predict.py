@@ -17,13 +17,13 @@ EPILOG = """Examples:
 
   metronome predict --profile qwen3-omni-30b --policy unbounded --sessions 128 --session-length 5m
 
-  metronome predict --model checkpoint/ --memory 96GiB --tokens-per-second 27 --sessions 128
+  metronome predict --model checkpoint/ --device-memory 96GiB --tokens-per-second 27 --sessions 128
 
   metronome predict --trace run/ --fit-share 30%
 
-  metronome predict --scrape http://localhost:8000/metrics --every 1s --fail-within 10m
+  metronome predict --metrics-url http://localhost:8000/metrics --scrape-interval 1s --fail-within 10m
 
-  metronome predict --fleet --arrivals 2.5/s --mean-call 4m --block 1% --sessions-per-gpu 100
+  metronome predict --fleet --arrival-rate 2.5/s --mean-session-length 4m --max-blocking 1% --sessions-per-gpu 100
 
   metronome predict --profile moshi --gpu h100,l40s,rtx-4090
 """
@@ -35,37 +35,37 @@ def predict(
     sessions: own.Sessions = None,
     session_length: shared.SessionLength = None,
     speaking_share: shared.SpeakingShare = None,
-    start_over: own.StartOver = None,
+    ramp_up: own.RampUp = None,
     period: own.Period = None,
-    tokens_in: own.TokensIn = None,
-    tokens_out: own.TokensOut = None,
+    prefill_tokens: own.PrefillTokens = None,
+    decode_tokens: own.DecodeTokens = None,
     tokens_per_second: own.TokensPerSecond = None,
-    turn: own.Turn = None,
+    turn_length: own.TurnLength = None,
     confidence: own.Confidence = None,
     policy: shared.Policy = None,
-    pool: shared.Pool = None,
-    memory: shared.Memory = None,
-    memory_share: own.MemoryShare = None,
-    occupied: own.Occupied = None,
-    seen_t_sat: own.SeenTSat = None,
+    kv_pool: shared.KvPool = None,
+    device_memory: shared.DeviceMemory = None,
+    memory_utilization: own.MemoryUtilization = None,
+    initial_occupancy: own.InitialOccupancy = None,
+    observed_fill_time: own.ObservedFillTime = None,
     trace: own.Trace = None,
-    run: own.Run = None,
+    trial: own.Trial = None,
     time_column: own.TimeColumn = None,
     occupancy_column: own.OccupancyColumn = None,
     fit_share: own.FitShare = None,
     fit_until: own.FitUntil = None,
-    scrape: own.Scrape = None,
-    every: own.Every = None,
+    metrics_url: own.MetricsUrl = None,
+    scrape_interval: own.ScrapeInterval = None,
     once: own.Once = False,
-    watch: own.Watch = None,
-    metric: own.Metric = None,
+    watch_time: own.WatchTime = None,
+    occupancy_metric: own.OccupancyMetric = None,
     fit_window: own.FitWindow = None,
     fail_within: own.FailWithin = None,
     fleet: own.Fleet = False,
-    arrivals: own.Arrivals = None,
-    mean_call: own.MeanCall = None,
+    arrival_rate: own.ArrivalRate = None,
+    mean_session_length: own.MeanSessionLength = None,
     peak_sessions: own.PeakSessions = None,
-    block: own.Block = None,
+    max_blocking: own.MaxBlocking = None,
     headroom: own.Headroom = None,
     gpus_per_node: own.GpusPerNode = None,
     gpus: own.Gpus = None,
@@ -100,7 +100,7 @@ def _countdown(settings: Settings, options: PredictFlags) -> Observer:
     """What is seen of a server that is watched; other questions are answered at once."""
     from metronome_cli.results.events import ObserverGroup
 
-    if options.source != "scrape" or settings["ui"] == "none":
+    if options.source != "metrics_url" or settings["ui"] == "none":
         return ObserverGroup()
     from metronome_cli.ui.choose import can_redraw
     from metronome_cli.ui.countdown import Countdown

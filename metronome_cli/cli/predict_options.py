@@ -16,55 +16,59 @@ Model = Annotated[
 Sessions = Annotated[
     int | None, SettingOption("sessions", LOAD, "-n", min=1, metavar="N", help="Sessions at once.")
 ]
-StartOver = Annotated[str | None, command_option(LOAD, "TIME", "Starts are spread over this long.")]
+RampUp = Annotated[str | None, command_option(LOAD, "TIME", "Starts are spread over this long.")]
 Period = Annotated[str | None, command_option(LOAD, "TIME", "With --model: a frame.")]
-TokensIn = Annotated[str | None, command_option(LOAD, "N", "With --model: positions a frame brings.")]
-TokensOut = Annotated[
+PrefillTokens = Annotated[str | None, command_option(LOAD, "N", "With --model: positions a frame brings.")]
+DecodeTokens = Annotated[
     str | None,
     command_option(LOAD, "N[/N]", "With --model: decoded a frame, SPEAKING or SPEAKING/LISTENING."),
 ]
 TokensPerSecond = Annotated[str | None, command_option(LOAD, "N", "With --model: a steady load instead.")]
-Turn = Annotated[
+TurnLength = Annotated[
     str | None, command_option(LOAD, "TIME", "With --model: mean length of a turn.", show_default="8s")
 ]
 Confidence = Annotated[
     str | None, command_option(LOAD, "SHARE", "Of the largest safe number.", show_default="95%")
 ]
 
-MemoryShare = Annotated[
+MemoryUtilization = Annotated[
     str | None, command_option(MEMORY, "SHARE", "Share of it that may be used.", show_default="90%")
 ]
-Occupied = Annotated[
+InitialOccupancy = Annotated[
     str | None, command_option(MEMORY, "SHARE", "Share of the pool taken from the start.", show_default="0%")
 ]
-SeenTSat = Annotated[
+ObservedFillTime = Annotated[
     str | None, command_option(MEMORY, "TIME", "A collapse seen elsewhere: what pool does it imply?")
 ]
 
 Trace = Annotated[
     Path | None, command_option(TRACE, "PATH", "report.json, events.jsonl, a run's directory, CSV or JSON.")
 ]
-Run = Annotated[str | None, command_option(TRACE, "NAME", "Which of several in it, such as '14 sessions'.")]
+Trial = Annotated[str | None, command_option(TRACE, "NAME", "Which of several in it, such as '14 sessions'.")]
 TimeColumn = Annotated[str | None, command_option(TRACE, "NAME", "Name of the time column.")]
 OccupancyColumn = Annotated[str | None, command_option(TRACE, "NAME", "Name of the occupancy column.")]
 FitShare = Annotated[str | None, command_option(TRACE, "SHARE", "Fit the first part only, such as 30%.")]
 FitUntil = Annotated[str | None, command_option(TRACE, "TIME", "Fit up to here, such as 45s.")]
 
-Scrape = Annotated[str | None, command_option(SERVER, "URL", "A server's Prometheus metrics.")]
-Every = Annotated[str | None, command_option(SERVER, "TIME", "Time between scrapes.", show_default="1s")]
+MetricsUrl = Annotated[str | None, command_option(SERVER, "URL", "A server's Prometheus metrics.")]
+ScrapeInterval = Annotated[
+    str | None, command_option(SERVER, "TIME", "Time between scrapes.", show_default="1s")
+]
 Once = Annotated[bool, command_option(SERVER, "", "One forecast, then leave.", "--once")]
-Watch = Annotated[str | None, command_option(SERVER, "TIME", "Leave after this long.")]
-Metric = Annotated[str | None, command_option(SERVER, "NAME", "Gauge of the pool's used share, 0..1.")]
+WatchTime = Annotated[str | None, command_option(SERVER, "TIME", "Leave after this long.")]
+OccupancyMetric = Annotated[
+    str | None, command_option(SERVER, "NAME", "Gauge of the pool's used share, 0..1.")
+]
 FitWindow = Annotated[str | None, command_option(SERVER, "TIME", "Fit the last so long.", show_default="5m")]
 FailWithin = Annotated[
     str | None, command_option(SERVER, "TIME", "Exit code 3 when it is full within this long.")
 ]
 
 Fleet = Annotated[bool, command_option(FLEET, "", "How many GPUs for a load?", "--fleet")]
-Arrivals = Annotated[str | None, command_option(FLEET, "RATE", "Such as 2.5/s.")]
-MeanCall = Annotated[str | None, command_option(FLEET, "TIME", "Such as 4m.")]
+ArrivalRate = Annotated[str | None, command_option(FLEET, "RATE", "Such as 2.5/s.")]
+MeanSessionLength = Annotated[str | None, command_option(FLEET, "TIME", "Such as 4m.")]
 PeakSessions = Annotated[int | None, command_option(FLEET, "N", "Sessions at the peak, instead.", min=1)]
-Block = Annotated[
+MaxBlocking = Annotated[
     str | None, command_option(FLEET, "SHARE", "Share that may be turned away.", show_default="1%")
 ]
 Headroom = Annotated[

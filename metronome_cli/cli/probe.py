@@ -52,7 +52,7 @@ def choose() -> None:
 
   metronome probe latency --dry-run  # which points, how long it may take, how much memory
 
-  metronome probe latency --batch 1 --batch 8 --age 1m --age 1h --policy 'window(512, 16)' --policy unbounded""",
+  metronome probe latency --batch-size 1 --batch-size 8 --age 1h --policy 'window(512, 16)' --policy unbounded""",
 )
 def latency(
     profile: options.Profile = None,
@@ -60,7 +60,7 @@ def latency(
     seed: options.Seed = None,
     device: options.Device = None,
     weights: options.Weights = None,
-    batch: own.Batch = None,
+    batch_size: own.BatchSize = None,
     age: own.Age = None,
     policy: own.Policies = None,
     steps: own.Steps = 15,
@@ -77,7 +77,7 @@ def latency(
     from metronome_cli.cli.run_command import resolve_command, run_command
     from metronome_cli.commands.plan_capacity import probe_plan
 
-    batches, ages, policies = (given.pop(key) or () for key in ("batch", "age", "policy"))
+    batches, ages, policies = (given.pop(key) or () for key in ("batch_size", "age", "policy"))
     steps = given.pop("steps")
     settings = resolve_command(given)
     plan = probe_plan(settings, batches, ages, policies, steps)
@@ -110,15 +110,15 @@ def quality(
     window: own.Window = None,
     sinks: own.Sinks = None,
     sink_positions: own.SinkPositions = None,
-    margin: own.Margin = 0.05,
+    perplexity_margin: own.PerplexityMargin = 0.05,
     text: own.Text = None,
-    streams: own.Streams = 1,
-    stream: own.Stream = 0,
-    stretch: own.Stretch = 0,
+    text_sessions: own.TextSessions = 1,
+    text_tokens: own.TextTokens = 0,
+    age_bucket: own.AgeBucket = 0,
     questions: own.Questions = None,
-    turns: own.Turns = 8,
+    questions_per_session: own.QuestionsPerSession = 8,
     sessions: own.Sessions = 4,
-    spoken: own.Spoken = 512,
+    free_run_tokens: own.FreeRunTokens = 512,
     audio: own.Audio = None,
     transcripts: own.Transcripts = None,
     config: options.Config = None,
@@ -147,6 +147,7 @@ def _asked(given: dict[str, Any]) -> QualityOptions:
     if given["sink_positions"] == "both":
         given["sink_positions"] = None
     windows, sinks = (tuple(given.pop(key) or ()) for key in ("window", "sinks"))
-    as_named = ("text", "questions", "transcripts", "stream", "streams", "stretch", "turns", "sessions", "spoken",
-                "margin")  # fmt: skip
+    as_named = ("text", "questions", "transcripts", "text_tokens", "text_sessions", "age_bucket",
+                "questions_per_session",
+                "sessions", "free_run_tokens", "perplexity_margin")  # fmt: skip
     return QualityOptions(windows=windows, sinks=sinks, **{key: given.pop(key) for key in as_named})

@@ -10,7 +10,7 @@ from metronome_cli.cli.options import LOAD, SettingOption, command_option
 
 GRID, READ = "Grid", "What is read and asked"
 
-Batch = Annotated[
+BatchSize = Annotated[
     list[int] | None,
     command_option(GRID, "N", "Frames in one step; repeatable.", min=1, show_default="1, 8, 32"),
 ]
@@ -64,7 +64,7 @@ SinkPositions = Annotated[
         autocompletion=complete_words("rolling", "absolute", "both"),
     ),
 ]
-Margin = Annotated[
+PerplexityMargin = Annotated[
     float, command_option(GRID, "SHARE", "Loss of perplexity that counts as none.", min=0.001, max=1.0)
 ]
 
@@ -72,17 +72,17 @@ Text = Annotated[
     Path | None,
     command_option(READ, "FILE", "A long text to read without a break.", show_default="one that ships"),
 ]
-Streams = Annotated[
+TextSessions = Annotated[
     int, command_option(READ, "N", "Sessions that read the text, each a part of its own.", min=1)
 ]
-Stream = Annotated[int, command_option(READ, "N", "Tokens of each stream; 0 is all.", min=0)]
-Stretch = Annotated[int, command_option(READ, "N", "Tokens of an age's stretch; 0 picks.", min=0)]
+TextTokens = Annotated[int, command_option(READ, "N", "Tokens of each stream; 0 is all.", min=0)]
+AgeBucket = Annotated[int, command_option(READ, "N", "Tokens of an age's stretch; 0 picks.", min=0)]
 Questions = Annotated[
     Path | None, command_option(READ, "FILE", "JSON file of questions.", show_default="those that ship")
 ]
-Turns = Annotated[int, command_option(READ, "N", "Questions a session; 0 asks none.", min=0)]
+QuestionsPerSession = Annotated[int, command_option(READ, "N", "Questions a session; 0 asks none.", min=0)]
 Sessions = Annotated[int, command_option(READ, "N", "Sessions side by side.", min=1)]
-Spoken = Annotated[int, command_option(READ, "N", "Tokens of free decoding; 0 leaves it out.", min=0)]
+FreeRunTokens = Annotated[int, command_option(READ, "N", "Tokens of free decoding; 0 leaves it out.", min=0)]
 Audio = Annotated[
     list[Path] | None,
     SettingOption(

@@ -15,7 +15,7 @@ EPILOG = """Examples:
 
   metronome profiles list
 
-  metronome profiles show moshi --memory 96GiB
+  metronome profiles show moshi --device-memory 96GiB
 
   metronome profiles check mine.yaml
 """
@@ -42,13 +42,13 @@ def list_(json_: options.PlainJson = False) -> None:
 
 @profiles.command(
     cls=Command,
-    epilog="Examples:\n\n  metronome profiles show qwen3-omni-30b --memory 96GiB --session-length 10m",
+    epilog="Examples:\n\n  metronome profiles show qwen3-omni-30b --device-memory 96GiB --session-length 10m",
 )
 def show(
     name: Annotated[
         str, typer.Argument(help="Profile by name, or a YAML file.", autocompletion=complete_profile)
     ],
-    memory: Annotated[
+    device_memory: Annotated[
         str | None,
         typer.Option(help="Memory of the device, such as 96GiB: how many sessions fit?", metavar="SIZE"),
     ] = None,
@@ -70,10 +70,11 @@ def show(
     from metronome_cli.report.profile_text import render_card
 
     settings = resolve(
-        {"profile": name, "memory": memory, "session_length": session_length, "policy": policy}, {}
+        {"profile": name, "device_memory": device_memory, "session_length": session_length, "policy": policy},
+        {},
     )
     profile = settings.profile
-    card = profile_card(profile, settings["memory"], settings["session_length"])
+    card = profile_card(profile, settings["device_memory"], settings["session_length"])
     if json_:
         write(_json(card.model_dump(mode="json") | {"profile": profile.model_dump(mode="json")}))
     else:

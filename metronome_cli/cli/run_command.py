@@ -46,10 +46,10 @@ def _files_and_servers(settings: Settings, view: Observer) -> Iterator[Observer]
         from metronome_cli.report.event_log import EventsFile
 
         yield EventsFile(settings["output"], tell=view.notice)
-    if settings["prometheus"] is not None:
+    if settings["prometheus_listen"] is not None:
         from metronome_cli.report.metrics_server import MetricsServer
 
-        server = MetricsServer(settings["prometheus"])
+        server = MetricsServer(settings["prometheus_listen"])
         view.notice(f"series for Prometheus at {server.url}")
         yield server
 

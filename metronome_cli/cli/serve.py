@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from metronome_cli.config.settings import Settings
 
 PROTOCOLS = ("moshi", "moshi-server", "realtime", "vllm-realtime")
-WHEN_FULL = ("refuse", "queue")
+ON_FULL = ("refuse", "queue")
 Protocol = Annotated[
     str,
     command_option(
@@ -28,20 +28,18 @@ Protocol = Annotated[
 ]
 Port = Annotated[int, command_option(SERVER, "N", "0 takes any free one.", min=0, max=65535)]
 Host = Annotated[str, command_option(SERVER, "HOST", "Address to listen on.")]
-Seats = Annotated[
+Slots = Annotated[
     int | None,
-    options.SettingOption(
-        "sessions", SERVER, min=1, metavar="N", help="Seats; more callers are turned away.", show_default="32"
-    ),
+    command_option(SERVER, "N", "Slots; further sessions are rejected.", min=1, show_default="32"),
 ]
-For = Annotated[str | None, command_option(SERVER, "TIME", "Stop after this long, such as 60s.", "--for")]
-WhenFull = Annotated[
+Duration = Annotated[str | None, command_option(SERVER, "TIME", "Stop after this time, such as 60s.")]
+OnFull = Annotated[
     str,
     command_option(
         SERVER,
         "WORD",
         "refuse: say so; queue: let callers wait silently.",
-        autocompletion=complete_words(*WHEN_FULL),
+        autocompletion=complete_words(*ON_FULL),
     ),
 ]
 
@@ -49,9 +47,9 @@ EPILOG = """Examples:
 
   metronome serve --protocol moshi --port 8998  # until Ctrl-C
 
-  metronome serve --protocol realtime --sessions 4 --for 60s  # four seats, one minute
+  metronome serve --protocol realtime --max-sessions 4 --duration 60s  # four slots, one minute
 
-  metronome capacity --target ws://127.0.0.1:8998 --scrape http://127.0.0.1:8998/metrics
+  metronome capacity --url ws://127.0.0.1:8998 --metrics-url http://127.0.0.1:8998/metrics
 """
 
 
@@ -59,16 +57,16 @@ def serve(
     protocol: Protocol = "moshi",
     port: Port = 8998,
     host: Host = "127.0.0.1",
-    sessions: Seats = None,
-    for_: For = None,
-    when_full: WhenFull = "refuse",
+    max_sessions: Slots = None,
+    duration: Duration = None,
+    on_full: OnFull = "refuse",
     profile: options.Profile = None,
     seed: options.Seed = None,
     device: options.Device = None,
     weights: options.Weights = None,
     policy: options.Policy = None,
-    exhaustion: options.Exhaustion = None,
-    pool: options.Pool = None,
+    on_pool_full: options.OnPoolFull = None,
+    kv_pool: options.KvPool = None,
 ) -> None:
     """Speak a real protocol on top of the built-in engine; the pool's metrics are at /metrics."""
     given = locals()
@@ -76,16 +74,15 @@ def serve(
     from metronome_cli.config.settings import resolve
     from metronome_cli.protocols.registry import need_libraries
 
-    door = {key: given.pop(key) for key in ("protocol", "port", "host", "when_full")}
-    long = given.pop("for_")
-    door["for_s"] = None if long is None else readers.read_as("--for", readers.duration, long)
-    readers.read_as("--when-full", readers.choice(*WHEN_FULL), when_full)
+    own = {key: given.pop(key) for key in ("protocol", "port", "host", "on_full", "duration", "max_sessions")}
+    readers.read_as("--on-full", readers.choice(*ON_FULL), on_full)
+    own["duration"] = None if duration is None else readers.read_as("--duration", readers.duration, duration)
     need_libraries()
-    _serve(resolve(given), door)
+    _serve(resolve(given), own)
 
 
-def _serve(settings: Settings, door: dict[str, Any]) -> None:
-    """Load the model, say where the server is, and serve. `door`: what is no setting, as ServePlan has it."""
+def _serve(settings: Settings, own: dict[str, Any]) -> None:
+    """Load the model, print the address, and serve. `own`: the values of options that are not settings."""
     from metronome_cli.ui.status_line import status_line
 
     with ExitStack() as loading:
@@ -93,7 +90,7 @@ def _serve(settings: Settings, door: dict[str, Any]) -> None:
 
         def announce(where: str) -> None:
             loading.close()
-            typer.echo(f"{door['protocol']} at {where}", err=True)
+            typer.echo(f"{own['protocol']} at {where}", err=True)
 
         from metronome_cli.core.errors import exit_code_for
         from metronome_cli.core.stop import StopRequest
@@ -101,11 +98,15 @@ def _serve(settings: Settings, door: dict[str, Any]) -> None:
 
         plan = ServePlan(
             profile=settings.profile,
-            seats=settings["sessions"] or DEFAULT_SEATS,
+            seats=own["max_sessions"] or DEFAULT_SEATS,
             device=settings["device"],
             weights=None if settings["weights"] == "random" else Path(settings["weights"]),
             seed=settings["seed"],
-            **door,
+            protocol=own["protocol"],
+            port=own["port"],
+            host=own["host"],
+            when_full=own["on_full"],
+            for_s=own["duration"],
         )
         with StopRequest().on_signals() as stop:
             was_up = run_serve(plan, stop, announce)

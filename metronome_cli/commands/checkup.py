@@ -60,7 +60,10 @@ def _machine(facts: Mapping[str, Any]) -> Iterator[CheckupFinding]:
         yield CheckupFinding("memory", "note", "the system does not say how much there is")
     elif memory < LEAST_MEMORY:
         yield CheckupFinding(
-            "memory", "note", format_size(memory), "little: use tiny profiles and a small pool, --pool 256MiB"
+            "memory",
+            "note",
+            format_size(memory),
+            "little: use tiny profiles and a small pool, --kv-pool 256MiB",
         )
     else:
         yield CheckupFinding("memory", "ok", format_size(memory))

@@ -46,10 +46,10 @@ def profile_card(
         kv_bytes_per_token=shape.kv_bytes_per_token,
         positions_per_s=rates,
         growth_bytes_per_s=_times(rates, shape.kv_bytes_per_token),
-        context=shape.context,
+        context=shape.context_length,
         cache=describe_groups(profile.cache_groups),
-        seconds_to_context=_until(shape.context - profile.head_tokens, rates)
-        if shape.context
+        seconds_to_context=_until(shape.context_length - profile.prompt_tokens, rates)
+        if shape.context_length
         else _until(0, _none()),
         cache_bytes_per_session=round(
             blocks_per_session(profile, length_s) * block_tokens(profile) * shape.kv_bytes_per_token
@@ -63,7 +63,7 @@ def profile_card(
 
 def by_state(figure: Callable[[bool], float], profile: Profile) -> RatesByState:
     """A figure in both states of the conversation, and its mean over the turns."""
-    listening, speaking, share = figure(False), figure(True), profile.turns.speaking_share
+    listening, speaking, share = figure(False), figure(True), profile.turn_taking.speaking_share
     return RatesByState(
         listening=listening, speaking=speaking, mean=share * speaking + (1 - share) * listening
     )
@@ -71,7 +71,7 @@ def by_state(figure: Callable[[bool], float], profile: Profile) -> RatesByState:
 
 def block_tokens(profile: Profile) -> int:
     """Positions a block."""
-    return profile.pool.block_tokens if profile.pool else 16
+    return profile.kv_pool.block_size if profile.kv_pool else 16
 
 
 def blocks_per_session(profile: Profile, age_s: float) -> float:
@@ -127,7 +127,7 @@ def _none() -> RatesByState:
 
 
 def _fit(profile: Profile, memory: int | None, length_s: float, share: float) -> MemoryFit | None:
-    if memory is None and profile.pool is None:
+    if memory is None and profile.kv_pool is None:
         return None
     asked = ForecastPlan(profile, 1, length_s, memory=memory, memory_share=share)
     question, plan = asked.question(), asked.memory_plan

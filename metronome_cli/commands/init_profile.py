@@ -57,7 +57,7 @@ def draft_profile(path: Path, name: str | None = None) -> ProfileDraft:
         title=_quoted(f"{decoder.model_type} decoder, from {file.name}"),
         adapter=_adapter(decoder, checkpoint.profile),
         rate=f"{(TOKENS_IN + SPOKEN) / FRAME_S:g}",
-        full=_reached(shape.context),
+        full=_reached(shape.context_length),
         cache=describe_groups(decoder.groups),
         shape=_shape_lines(checkpoint),
         weights_said=f"{format_size(weights.size)}, {_one_line(weights.how)}" if weights else "unknown",
@@ -144,7 +144,7 @@ def _quoted(text: object) -> str:
 _TEMPLATE = """# Made by `metronome init` from {file}. What is marked CHECK is an assumption: the file cannot say it.
 #
 #   metronome profiles check THIS_FILE
-#   metronome predict --profile THIS_FILE --memory 80GiB --sessions 32
+#   metronome predict --profile THIS_FILE --device-memory 80GiB --sessions 32
 name: {name}
 title: {title}
 {adapter}
@@ -155,22 +155,22 @@ frame:
 
 # Cache positions a frame. As assumed here {rate} a second, which reaches {full}.
 tokens:
-  into: 1              # CHECK: positions that a frame's audio takes in the cache, markers included
-  out:
+  prefill: 1           # CHECK: positions that a frame's audio takes in the cache, markers included
+  decode:
     listening: 1       # CHECK: tokens decoded a frame while the model listens; 0 when it says nothing
     speaking: 1        # CHECK: tokens decoded a frame while it speaks
   # fused: true        # input and output streams are summed, as in Moshi: the tokens out add none
 
-turns:
+turn_taking:
   speaking_share: 50%  # CHECK: share of time that the model speaks
-  turn: 8s             # CHECK: mean length of one of its turns
+  mean_turn: 8s        # CHECK: mean length of one of its turns
 
 # From {file}. A session's cache {cache}.
 # Weights: {weights_said}.
 shape:
 {shape}
 
-# pool: {{bytes: 2GiB}}  # a budget for the cache; without it, give --pool or --memory
+# kv_pool: {{bytes: 2GiB}}  # a budget for the cache; without it, give --kv-pool or --device-memory
 policy: {policy}
 # policy: window(1024, 16)  # keep 16 first and 1024 last positions: a session then costs the same for ever
 session_length: 10m    # CHECK: how long a session must hold

@@ -35,8 +35,8 @@ IDLE_PERIODS = 6  # of silence that a caller bears, where no time is given
 def capacity_plan(settings: Settings) -> CapacityPlan:
     """What `capacity` will do. Raises UsageError where settings contradict each other."""
     _check(settings)
-    if settings["engine_arg"] and settings["engine"] != "vllm":
-        raise UsageError("--engine-arg is for --engine vllm", hint="add --engine vllm")
+    if settings["vllm_arg"] and settings["backend"] != "vllm":
+        raise UsageError("--vllm-arg is for --backend vllm", hint="add --backend vllm")
     profile = settings.profile
     return CapacityPlan(
         profile=profile,
@@ -46,19 +46,19 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
         batching=settings["batching"],
         session_length_s=settings["session_length"],
         sessions=settings["sessions"],
-        method=settings["method"],
+        method=settings["search_method"],
         soak=settings["soak"],
         seed=settings["seed"],
         max_sessions=settings["max_sessions"],
-        budget_s=settings["budget"],
+        budget_s=settings["search_time"],
         device=settings["device"],
         window=_bounded(settings),
         weights=_weights(settings),
         compare=settings["compare_policies"],
-        guard=settings["guard"] == "memory",
-        offered=settings["offered"],
+        guard=settings["admission_control"] == "memory",
+        offered=settings["offered_sessions"],
         arrival_rate_per_s=settings["arrival_rate"],
-        trials=settings["trials"],
+        trials=settings["repeat"],
         record=settings["record"],
         replay=settings["replay"],
         argv=argv_of(settings),
@@ -68,26 +68,34 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
 
 def websocket_setup(settings: Settings) -> WebsocketSetup:
     """Which server `capacity` drives. Raises UsageError for what a server cannot be asked to do."""
-    for key in ("compare_policies", "guard", "trials", "policy", "pool", "exhaustion", "weights"):
+    for key in (
+        "compare_policies",
+        "admission_control",
+        "repeat",
+        "policy",
+        "kv_pool",
+        "on_pool_full",
+        "weights",
+    ):
         if settings.given(key):
             raise UsageError(
                 f"--{key.replace('_', '-')} is for the engine in this process",
-                hint="leave it out with --target",
+                hint="leave it out with --url",
             )
     if settings.given("clock") and settings["clock"] != "real":
         raise UsageError(
-            "--target takes only the real clock: a server steps by itself", hint="leave --clock out"
+            "--url takes only the real clock: a server steps by itself", hint="leave --clock out"
         )
     from metronome_cli.capacity.remote_lab import WebsocketSetup
 
     return WebsocketSetup(
-        settings["target"],
+        settings["url"],
         settings["protocol"],
-        settings["scrape"],
-        metric=settings["scrape_metric"],
-        model=settings["served_model"],
+        settings["metrics_url"],
+        metric=settings["occupancy_metric"],
+        model=settings["served_model_name"],
         workers=settings["workers"],
-        ray=settings["ray"],
+        ray=settings["ray_address"],
         limits=_limits(settings),
         ca_file=settings["ca_file"],
     )
@@ -99,7 +107,7 @@ def _limits(settings: Settings) -> SessionTimeouts:
     default, period_s = SessionTimeouts(), settings.profile.frame.period_s
     return SessionTimeouts(
         connect_s=settings["connect_timeout"],
-        ready_s=settings["seat_timeout"],
+        ready_s=settings["ready_timeout"],
         idle_s=settings["idle_timeout"] or max(default.idle_s, IDLE_PERIODS * period_s),
         stall_s=max(default.stall_s, 2 * period_s),
         reconnect=settings["reconnect"],
@@ -108,32 +116,32 @@ def _limits(settings: Settings) -> SessionTimeouts:
 
 def vllm_setup(settings: Settings) -> VllmSetup:
     """Which model vLLM runs, and what is passed on. Raises UsageError for what its engine does not do our way."""
-    if settings["target"] is not None:
-        raise UsageError("--engine is for a model in this process, --target for a server", hint="give one")
+    if settings["url"] is not None:
+        raise UsageError("--backend is for a model in this process, --url for a server", hint="give one")
     for key, why in _VLLM_DECIDES.items():
         if settings.given(key):
-            raise UsageError(f"--{key.replace('_', '-')}: {why}", hint="leave it out with --engine vllm")
+            raise UsageError(f"--{key.replace('_', '-')}: {why}", hint="leave it out with --backend vllm")
     if settings.given("clock") and settings["clock"] != "real":
         raise UsageError(
-            "--engine vllm takes only the real clock: it steps by itself", hint="leave --clock out"
+            "--backend vllm takes only the real clock: it steps by itself", hint="leave --clock out"
         )
     weights = _weights(settings)
     if weights is None:
         raise UsageError(
-            "--engine vllm needs a model's directory",
+            "--backend vllm needs a model's directory",
             hint="--model DIR, or --profile NAME --weights DIR; for random weights of its shape add "
-            "--engine-arg load_format=dummy",
+            "--vllm-arg load_format=dummy",
         )
     from metronome_cli.backends.vllm.arguments import read_arguments
     from metronome_cli.capacity.vllm_lab import VllmSetup
 
-    return VllmSetup(str(weights), read_arguments(settings["engine_arg"]))
+    return VllmSetup(str(weights), read_arguments(settings["vllm_arg"]))
 
 
 _VLLM_DECIDES = {
     "device": "vLLM runs on the device that it was built for",
     "batching": "vLLM batches by itself",
-    "exhaustion": "vLLM decides what happens when no block is free",
+    "on_pool_full": "vLLM decides what happens when no block is free",
     "sink_positions": "vLLM keeps no sinks",
 }
 
@@ -217,24 +225,24 @@ def quality_plan(settings: Settings, asked: QualityOptions) -> QualityProbePlan:
 
 
 _CALLERS_DECIDE = (
-    "workers", "ray", "protocol", "scrape", "scrape_metric", "served_model", "ca_file", "connect_timeout",
-    "seat_timeout", "idle_timeout", "reconnect",
+    "workers", "ray_address", "protocol", "metrics_url", "occupancy_metric", "served_model_name", "ca_file",
+    "connect_timeout", "ready_timeout", "idle_timeout", "reconnect",
 )  # fmt: skip
 
 
 def _check(settings: Settings) -> None:
     for key in _CALLERS_DECIDE:
-        if settings.flagged(key) and settings["target"] is None:
+        if settings.flagged(key) and settings["url"] is None:
             raise UsageError(
                 f"{SETTINGS[key].flag} is for callers of a server",
-                hint="give --target, or leave it out: an engine runs here",
+                hint="give --url, or leave it out: an engine runs here",
             )
     if settings["replay"] is None:
         settings.profile.check_length(settings["session_length"])
     else:
         _check_replay(settings)
-    if settings["trials"] is not None and settings["sessions"] is None:
-        raise UsageError("--trials needs --sessions", hint="say how many sessions each trial holds")
+    if settings["repeat"] is not None and settings["sessions"] is None:
+        raise UsageError("--repeat needs --sessions", hint="say how many sessions each trial holds")
     if settings["sessions"] is not None and settings["sessions"] > settings["max_sessions"]:
         raise UsageError(
             f"--sessions {settings['sessions']} is more than --max-sessions {settings['max_sessions']}",
@@ -245,33 +253,37 @@ def _check(settings: Settings) -> None:
 
 def _check_what_is_sought(settings: Settings) -> None:
     """Arms, one number or a search: each has flags that the others do not take."""
-    arms = settings["compare_policies"] or settings["guard"] is not None
-    if arms and (settings["sessions"] is not None or settings["trials"] is not None):
+    arms = settings["compare_policies"] or settings["admission_control"] is not None
+    if arms and (settings["sessions"] is not None or settings["repeat"] is not None):
         raise UsageError(
-            "--compare-policies and --guard admit callers themselves",
-            hint="leave --sessions and --trials out; --offered says how many callers come",
+            "--compare-policies and --admission-control admit callers themselves",
+            hint="leave --sessions and --repeat out; --offered-sessions says how many callers come",
         )
-    if settings["compare_policies"] and settings["guard"] is not None:
-        raise UsageError("--compare-policies runs the guarded arm as well", hint="leave --guard out")
+    if settings["compare_policies"] and settings["admission_control"] is not None:
+        raise UsageError(
+            "--compare-policies runs the guarded arm as well", hint="leave --admission-control out"
+        )
     searches = not arms and settings["sessions"] is None and settings["replay"] is None
     for key in _SEARCH_DECIDES:
         if settings.flagged(key) and not searches:
             raise UsageError(
-                f"--{key} is for a search, and this run has its numbers given", hint="leave it out"
+                f"{SETTINGS[key].flag} is for a search, and this run has its numbers given",
+                hint="leave it out",
             )
-    if settings.flagged("soak") and (arms or settings["trials"] is not None):
+    if settings.flagged("soak") and (arms or settings["repeat"] is not None):
         raise UsageError("--soak: these runs last the whole session length as they are", hint="leave it out")
-    for key in ("offered", "arrival_rate"):
+    for key in ("offered_sessions", "arrival_rate"):
         if settings[key] is not None and not arms:
             raise UsageError(
-                f"--{key.replace('_', '-')} is for --compare-policies and --guard", hint="add one of them"
+                f"--{key.replace('_', '-')} is for --compare-policies and --admission-control",
+                hint="add one of them",
             )
 
 
-_SEARCH_DECIDES = ("method", "budget")
+_SEARCH_DECIDES = ("search_method", "search_time")
 _LOAD_DECIDES = (
-    "session_length", "batching", "speaking_share", "sessions", "soak", "method", "budget", "trials", "offered",
-    "arrival_rate",
+    "session_length", "batching", "speaking_share", "sessions", "soak", "search_method", "search_time", "repeat",
+    "offered_sessions", "arrival_rate",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import sys
 from metronome_cli.config.settings import Settings
 from metronome_cli.core.http import shown
 
-ADDRESSES = ("target", "scrape")
+ADDRESSES = ("url", "metrics_url")
 
 
 def settings_of(settings: Settings) -> dict[str, object]:

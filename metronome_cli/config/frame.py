@@ -17,7 +17,7 @@ class Frame(StrictModel):
     period: Duration
     deadline: Duration | None = None
     sample_rate: Annotated[int, Field(ge=1000, le=384_000, strict=True)]
-    backlog_limit: Count = 25  # frames; beyond it a session has lost the beat
+    max_backlog: Count = 25  # frames; beyond it a session has lost the beat
 
     @property
     def period_s(self) -> float:
@@ -53,14 +53,14 @@ class FrameTokens(StrictModel):
     `fused` models (Moshi) sum input and output streams into `into` positions; their `out` adds none.
     """
 
-    into: Annotated[Real, Field(le=1e6)]
-    out: TokensOut
+    prefill: Annotated[Real, Field(le=1e6)]
+    decode: TokensOut
     fused: bool = False
 
     def per_frame(self, speaking: bool) -> float:
         """Cache positions that one frame adds."""
-        out = self.out.speaking if speaking else self.out.listening
-        return self.into + (0 if self.fused else out)
+        out = self.decode.speaking if speaking else self.decode.listening
+        return self.prefill + (0 if self.fused else out)
 
 
 class TurnTaking(StrictModel):
@@ -70,4 +70,4 @@ class TurnTaking(StrictModel):
     """
 
     speaking_share: Fraction = 0.5
-    turn: Duration = 8.0
+    mean_turn: Duration = 8.0

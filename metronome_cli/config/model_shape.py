@@ -35,12 +35,12 @@ class ModelShape(StrictModel):
     heads: Count
     kv_heads: Count
     head_dim: Count
-    hidden: Count
-    mlp: Count | None = None  # null: not known, for planning only
-    vocab: Count | None = None
+    hidden_size: Count
+    intermediate_size: Count | None = None  # null: not known, for planning only
+    vocab_size: Count | None = None
     dtype: Dtype = "bfloat16"
     kv_dtype: Dtype | None = None  # the cache's, where it differs
-    context: Count | None = None
+    context_length: Count | None = None
     rope_theta: Annotated[Real, Field(gt=0)] = 10_000.0
     parameters: Parameters | None = None  # read at a step, where layers alone do not say (experts, towers)
     active_parameters: Parameters | None = None  # used by one token, where that is fewer (experts)
@@ -76,7 +76,7 @@ class ModelShape(StrictModel):
         """Bytes that one session keeps beside what grows: windows, rings and states of the decoder."""
         return bytes_beside_pool(self.cache)
 
-    def need(self, key: Literal["mlp", "vocab", "context"]) -> int:
+    def need(self, key: Literal["intermediate_size", "vocab_size", "context_length"]) -> int:
         """A size that running the model needs. Raises UsageError if it is not known."""
         value: int | None = getattr(self, key)
         if value is None:
@@ -91,11 +91,11 @@ class ModelShape(StrictModel):
 
 
 class KvPoolSpec(StrictModel):
-    """The KV pool's budget: `bytes` or `blocks`, in blocks of `block_tokens` positions."""
+    """The KV pool's budget: `bytes` or `blocks`, in blocks of `block_size` positions."""
 
     bytes: Size | None = None
     blocks: Count | None = None
-    block_tokens: Annotated[int, Field(ge=1, le=4096, strict=True)] = 16
+    block_size: Annotated[int, Field(ge=1, le=4096, strict=True)] = 16
 
     @model_validator(mode="after")
     def _one_budget(self) -> KvPoolSpec:
@@ -108,7 +108,7 @@ class KvPoolSpec(StrictModel):
         if self.blocks is not None:
             return self.blocks
         assert self.bytes is not None
-        return max(0, self.bytes - beside) // max(1, kv_bytes_per_token * self.block_tokens)
+        return max(0, self.bytes - beside) // max(1, kv_bytes_per_token * self.block_size)
 
 
 class StageRate(StrictModel):

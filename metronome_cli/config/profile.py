@@ -48,15 +48,15 @@ class Profile(StrictModel):
     adapter_options: dict[Prose, int | float | Prose | bool] = Field(default_factory=dict)
     frame: Frame
     tokens: FrameTokens
-    turns: TurnTaking = TurnTaking()
+    turn_taking: TurnTaking = TurnTaking()
     shape: ModelShape
-    pool: KvPoolSpec | None = None  # None: sized from the memory the user names
+    kv_pool: KvPoolSpec | None = None  # None: sized from the memory the user names
     policy: PolicyText
     sink_positions: SinkPositions = "rolling"
-    exhaustion: OnPoolFull = "stall"
-    max_batch: Count = 256
+    on_pool_full: OnPoolFull = "stall"
+    max_batch_size: Count = 256
     session_length: Duration = 600.0
-    head_tokens: Tokens = 0  # prompt positions a session starts with
+    prompt_tokens: Tokens = 0  # prompt positions a session starts with
     stages: tuple[CacheStage, ...] = ()
     objectives: tuple[ObjectiveText, ...] = ()
     clock: Literal["real", "virtual"] | None = None
@@ -89,12 +89,12 @@ class Profile(StrictModel):
     @property
     def mean_tokens_per_frame(self) -> float:
         """Cache positions a frame, averaged over listening and speaking."""
-        share = self.turns.speaking_share
+        share = self.turn_taking.speaking_share
         return share * self.tokens.per_frame(True) + (1 - share) * self.tokens.per_frame(False)
 
     def positions_at(self, age_s: float) -> int:
         """Cache positions that a session of that age has seen, at its mean rate."""
-        return round(self.head_tokens + age_s / self.frame.period_s * self.mean_tokens_per_frame)
+        return round(self.prompt_tokens + age_s / self.frame.period_s * self.mean_tokens_per_frame)
 
     def check_length(self, session_length_s: float) -> None:
         """Raises UsageError for a session that ends before its first frame."""
@@ -108,25 +108,31 @@ class Profile(StrictModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
-        spec, context = self.policy_spec, self.shape.context
+        spec, context = self.policy_spec, self.shape.context_length
         if context is not None and spec.kind != "ring" and spec.window + spec.sinks > context:
-            raise ValueError(f"policy {spec} is wider than shape.context, {context} positions")
+            raise ValueError(f"policy {spec} is wider than shape.context_length, {context} positions")
         if self.adapter is not None and self.shape.head_dim % 2:
             raise ValueError(f"shape.head_dim is {self.shape.head_dim}; rotary positions need an even number")
         if self.adapter is not None:
-            lacking = [key for key in ("mlp", "vocab", "context") if getattr(self.shape, key) is None]
+            lacking = [
+                key
+                for key in ("intermediate_size", "vocab_size", "context_length")
+                if getattr(self.shape, key) is None
+            ]
             if lacking:
                 raise ValueError(
                     f"shape.{lacking[0]} is needed to run the model; leave out adapter to plan only"
                 )
             if self.shape.cache:
                 raise ValueError("shape.cache is for planning; adapters keep every position in every layer")
-        if context is not None and self.head_tokens >= context:
-            raise ValueError(f"head_tokens is {self.head_tokens}; it must be below shape.context, {context}")
+        if context is not None and self.prompt_tokens >= context:
+            raise ValueError(
+                f"prompt_tokens is {self.prompt_tokens}; it must be below shape.context_length, {context}"
+            )
         if self.verified == bool(self.unverified):
             raise ValueError("`verified: false` and `unverified`, the figures in doubt, need each other")
         beside = self.shape.constant_bytes
-        if self.pool is not None and self.pool.block_count(self.shape.kv_bytes_per_token, beside) < 1:
+        if self.kv_pool is not None and self.kv_pool.block_count(self.shape.kv_bytes_per_token, beside) < 1:
             raise ValueError("pool.bytes is less than one block")
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):

@@ -13,6 +13,7 @@ from typing import Any
 
 from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.validation import nearest
+from metronome_cli.core import renamed
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.quantities import parse_duration, parse_fraction, parse_rate, parse_size, shown
 from metronome_cli.measure.objective import Objective
@@ -70,6 +71,8 @@ class ChoiceReader:
     def __call__(self, given: Any) -> str:
         word = str(given).strip()
         if word not in self.words:
+            if renamed.VALUES.get(word) in self.words:
+                raise UsageError(f"{word} was renamed to {renamed.VALUES[word]}")
             near = nearest(word, self.words)
             hint = f"did you mean {near}? " if near else ""
             raise UsageError(f"{shown(given)} is not known", hint=f"{hint}one of: {', '.join(self.words)}")

@@ -18,6 +18,7 @@ from metronome_cli.config.readers import read_as
 from metronome_cli.config.settings_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
 from metronome_cli.config.validation import unknown_hint, validate
 from metronome_cli.config.yaml_file import read_yaml
+from metronome_cli.core import renamed
 from metronome_cli.core.errors import UsageError
 from metronome_cli.measure.objective import Objective
 
@@ -97,7 +98,9 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Every METRONOME_* variable that means nothing, with what may have been meant."""
     known = {row.variable for row in SETTINGS.values()} | set(OTHER_VARIABLES)
     return {
-        name: unknown_hint(name, known)
+        name: f"it was renamed to {PREFIX}{new.upper()}"
+        if (new := renamed.setting(name.removeprefix(PREFIX).lower()))
+        else unknown_hint(name, known)
         for name in sorted(environ)
         if name.startswith(PREFIX) and name not in known
     }
@@ -107,6 +110,10 @@ def _from_file(path: Path) -> dict[str, SettingValue]:
     found = {}
     for key, given in read_yaml(path).items():
         if key not in SETTINGS:
+            if new := renamed.setting(str(key)):
+                raise UsageError(
+                    f"{path}: key {key!r} was renamed to {new!r}", hint=f"write {new} in its place"
+                )
             raise UsageError(f"{path}: unknown key {key!r}", hint=unknown_hint(key, SETTINGS))
         if given is not None:
             found[key] = _read(SETTINGS[key], given, str(path), key)
@@ -149,8 +156,8 @@ def _override(profile: Profile, given: Mapping[str, SettingValue]) -> Profile:
 
 def _put(data: dict[str, Any], dotted: str, value: object) -> None:
     head, _, tail = dotted.partition(".")
-    if head == "pool":
-        data["pool"] = (data.get("pool") or {}) | {"bytes": value, "blocks": None}
+    if head == "kv_pool":
+        data["kv_pool"] = (data.get("kv_pool") or {}) | {"bytes": value, "blocks": None}
     elif tail:
         data[head] = data[head] | {tail: value}
     else:

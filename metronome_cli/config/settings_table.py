@@ -70,13 +70,13 @@ SETTINGS: dict[str, Setting] = {
             (),
         ),
         Setting(
-            "engine",
+            "backend",
             readers.choice("in-process", "vllm"),
             "What runs the model: the engine of this project, or vLLM's.",
             "in-process",
         ),
         Setting(
-            "engine_arg",
+            "vllm_arg",
             readers.several(readers.argument, "\n"),
             "Passed on to vLLM's engine, such as tensor_parallel_size=2; repeatable.",
             (),
@@ -93,7 +93,7 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "batching",
-            readers.choice("continuous", "tick"),
+            readers.choice("continuous", "periodic"),
             "continuous: step when a frame is due; tick: once a period.",
             "continuous",
         ),
@@ -109,7 +109,7 @@ SETTINGS: dict[str, Setting] = {
             readers.fraction,
             "Share of the time the model speaks.",
             None,
-            "turns.speaking_share",
+            "turn_taking.speaking_share",
         ),
         Setting(
             "policy",
@@ -126,15 +126,17 @@ SETTINGS: dict[str, Setting] = {
             "sink_positions",
         ),
         Setting(
-            "exhaustion",
+            "on_pool_full",
             readers.choice("stall", "preempt", "refuse"),
             "When no block is free: stall, preempt or refuse.",
             None,
-            "exhaustion",
+            "on_pool_full",
         ),
-        Setting("pool", readers.size, "KV pool budget, such as 2GiB.", None, "pool.bytes"),
-        Setting("max_batch", readers.whole(1), "Most frames in one step.", None, "max_batch", False),
-        Setting("memory", readers.size, "Memory of the device, such as 96GiB, for planning."),
+        Setting("kv_pool", readers.size, "KV pool budget, such as 2GiB.", None, "kv_pool.bytes"),
+        Setting(
+            "max_batch_size", readers.whole(1), "Most frames in one step.", None, "max_batch_size", False
+        ),
+        Setting("device_memory", readers.size, "Memory of the device, such as 96GiB, for planning."),
         Setting(
             "slo",
             readers.several(readers.objective, ","),
@@ -145,13 +147,13 @@ SETTINGS: dict[str, Setting] = {
         Setting("sessions", readers.whole(1), "Judge this many sessions and nothing else."),
         Setting("max_sessions", readers.whole(1), "Never try more sessions than this.", 4096),
         Setting(
-            "method",
+            "search_method",
             readers.choice("ramp", "bisect"),
             "How capacity is searched: ramp (AIMD first) or bisect.",
             "ramp",
         ),
         Setting(
-            "budget",
+            "search_time",
             readers.duration,
             "How long to go on narrowing the answer.",
             otherwise="40s, longer in proportion for frames over 80 ms",
@@ -163,13 +165,17 @@ SETTINGS: dict[str, Setting] = {
             "Same controller on windowed, unbounded and guarded caches.",
             False,
         ),
-        Setting("guard", readers.choice("memory"), "memory: admit by forecast occupancy; that arm only."),
-        Setting("offered", readers.whole(1), "Callers offered to each arm.", otherwise="128"),
+        Setting(
+            "admission_control",
+            readers.choice("memory"),
+            "memory: admit by forecast occupancy; that arm only.",
+        ),
+        Setting("offered_sessions", readers.whole(1), "Callers offered to each arm.", otherwise="128"),
         Setting("arrival_rate", readers.rate, "How fast callers come, such as 8/s.", otherwise="4/s"),
         Setting("record", readers.path, "Keep the load of every run in this file, to be given again."),
         Setting("replay", readers.path, "Give the load that --record kept in this file again."),
-        Setting("trials", readers.whole(1), "Run --sessions this many times: how often does it collapse?"),
-        Setting("target", readers.text, "Drive a running server instead: ws://HOST:PORT."),
+        Setting("repeat", readers.whole(1), "Run --sessions this many times: how often does it collapse?"),
+        Setting("url", readers.text, "Drive a running server instead: ws://HOST:PORT."),
         Setting(
             "protocol",
             readers.choice("auto", "moshi", "moshi-server", "realtime", "unmute", "vllm-realtime"),
@@ -179,14 +185,18 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "workers",
             readers.whole(1),
-            "Processes that the callers of --target share.",
+            "Processes that the callers of --url share.",
             otherwise="this one alone",
         ),
-        Setting("ray", readers.text, "Ray cluster whose machines call --target: auto, an address, or local."),
-        Setting("scrape", readers.text, "The server's metrics: http://HOST:PORT/metrics."),
-        Setting("scrape_metric", readers.text, "Gauge of the pool's used share, for servers not known here."),
         Setting(
-            "served_model",
+            "ray_address", readers.text, "Ray cluster whose machines call --url: auto, an address, or local."
+        ),
+        Setting("metrics_url", readers.text, "The server's metrics: http://HOST:PORT/metrics."),
+        Setting(
+            "occupancy_metric", readers.text, "Gauge of the pool's used share, for servers not known here."
+        ),
+        Setting(
+            "served_model_name",
             readers.text,
             "Model of a vllm-realtime server.",
             otherwise="the first in its own list",
@@ -195,7 +205,7 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "connect_timeout", readers.duration, "Longest wait for the server to open a connection.", 10.0
         ),
-        Setting("seat_timeout", readers.duration, "Then for a seat; longer is a silent queue.", 10.0),
+        Setting("ready_timeout", readers.duration, "Then for a seat; longer is a silent queue.", 10.0),
         Setting(
             "idle_timeout",
             readers.duration,
@@ -211,7 +221,9 @@ SETTINGS: dict[str, Setting] = {
         Setting("output", readers.path, "Directory for report.json, report.html and events.jsonl."),
         Setting("html", readers.path, "Write a self-contained HTML report."),
         Setting("junit", readers.path, "Write JUnit XML, one case an objective."),
-        Setting("prometheus", readers.address, "Serve the run's series while it runs: :9464 or HOST:PORT."),
+        Setting(
+            "prometheus_listen", readers.address, "Serve the run's series while it runs: :9464 or HOST:PORT."
+        ),
         Setting("dry_run", readers.flag, "The plan, its duration and memory; nothing runs.", False),
         Setting("json", readers.flag, "The report, and nothing else, on stdout.", False),
         Setting(

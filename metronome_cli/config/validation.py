@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from metronome_cli.core import renamed
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.quantities import shown
 
@@ -73,6 +74,8 @@ def _mistake(model: type[BaseModel], error: Any) -> tuple[str, str | None]:
     place: tuple[str | int, ...] = error["loc"]
     key = _dotted(place)
     kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden" and (new := renamed.profile_key(_dotted(place))):
+        return f"key {shown(key)} was renamed to {new}", f"write {new} in its place"
     if kind == "extra_forbidden":
         return f"unknown key {shown(key)}", _unknown_key_hint(model, place)
     if kind == "missing":
@@ -109,6 +112,8 @@ def _meant(model: type[BaseModel], error: Any) -> str | None:
     """The known key, dotted, that an unknown one most likely stands for."""
     place = error["loc"]
     owner = _model_at(model, place[:-1]) if error["type"] == "extra_forbidden" else None
+    if owner and (new := renamed.profile_key(_dotted(place))):
+        return new
     near = nearest(str(place[-1]), owner.model_fields) if owner else None
     return _dotted((*place[:-1], near)) if near else None
 

@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 Audio = npt.NDArray[np.float32]
 EndReason = Literal[
-    "context", "refused", "preempted", "lost_beat", "shed", "finished", "silenced", "engine",
-    "unreachable", "queued", "closed", "garbage", "flood", "mute", "stalled", "error",
+    "completed", "completed_silent", "shed", "context_limit", "rejected", "fell_behind", "engine_error",
+    "unreachable", "queue_timeout", "connection_closed", "protocol_error", "excess_output", "no_output",
+    "send_blocked", "server_error",
 ]  # fmt: skip
-# "silenced": the session lived to its end, but fell silent on the way, or waited for a block when it came. From
-# "unreachable" on, what becomes of sessions over the network (backends/websocket/session.py).
+# "completed_silent": the session reached its end, but without output for a while, or waiting for a block. The last
+# eight are ends of sessions over the network (backends/websocket/session.py).
 
 
 class SessionOver(Exception):

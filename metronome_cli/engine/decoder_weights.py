@@ -90,20 +90,20 @@ class DecoderWeights:
         """
         draw = _Draw(seed, dtype, torch.device(device))
         layers = [_random_layer(shape, draw, qkv_bias, head_norms) for _ in range(shape.layers)]
-        embedding = draw.normal(shape.need("vocab"), shape.hidden, std=1.0)
+        embedding = draw.normal(shape.need("vocab_size"), shape.hidden_size, std=1.0)
         return cls(
             layers=layers,
-            final_norm=torch.ones(shape.hidden, dtype=dtype, device=device),
+            final_norm=torch.ones(shape.hidden_size, dtype=dtype, device=device),
             rotary=Rotary.plain(shape.head_dim, shape.rope_theta),
             eps=1e-6,
             heads=shape.heads,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
-            hidden=shape.hidden,
+            hidden=shape.hidden_size,
             dtype=dtype,
             device=torch.device(device),
             embedding=embedding,
-            head=Projection(embedding * shape.hidden**-0.5),
+            head=Projection(embedding * shape.hidden_size**-0.5),
             parameters=draw.drawn,
         )
 
@@ -133,13 +133,13 @@ def _random_layer(shape: ModelShape, draw: _Draw, qkv_bias: bool, head_norms: bo
     into_residual = (2 * shape.layers) ** -0.5
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return LayerWeights(
-        input_norm=draw.ones(shape.hidden),
-        qkv=draw.projection(queries + 2 * keys, shape.hidden, bias=qkv_bias),
+        input_norm=draw.ones(shape.hidden_size),
+        qkv=draw.projection(queries + 2 * keys, shape.hidden_size, bias=qkv_bias),
         query_norm=draw.ones(shape.head_dim) if head_norms else None,
         key_norm=draw.ones(shape.head_dim) if head_norms else None,
-        output=draw.projection(shape.hidden, queries, gain=into_residual),
-        mlp_norm=draw.ones(shape.hidden),
-        gate=draw.projection(shape.need("mlp"), shape.hidden),
-        up=draw.projection(shape.need("mlp"), shape.hidden),
-        down=draw.projection(shape.hidden, shape.need("mlp"), gain=into_residual),
+        output=draw.projection(shape.hidden_size, queries, gain=into_residual),
+        mlp_norm=draw.ones(shape.hidden_size),
+        gate=draw.projection(shape.need("intermediate_size"), shape.hidden_size),
+        up=draw.projection(shape.need("intermediate_size"), shape.hidden_size),
+        down=draw.projection(shape.hidden_size, shape.need("intermediate_size"), gain=into_residual),
     )

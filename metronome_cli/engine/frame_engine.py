@@ -145,7 +145,7 @@ class FrameEngine:
 
     def describe(self) -> dict[str, Any]:
         """The model's account of itself and the stack's."""
-        return {**self.model.describe(), **self.stack.describe(), "exhaustion": self.exhaustion}
+        return {**self.model.describe(), **self.stack.describe(), "on_pool_full": self.exhaustion}
 
     def _check(self, frames: Sequence[FrameInput]) -> None:
         slots = [frame.slot for frame in frames]
@@ -163,12 +163,12 @@ class FrameEngine:
         seat = self._seats[frame.slot]
         new = self.model.positions(frame.slot, frame.tokens_out)
         if self.stack.passes_context(frame.slot, new):
-            self._end(frame, "context", tally)
+            self._end(frame, "context_limit", tally)
         elif self._reserve(frame.slot, seat, new, tally):
             seat.waiting = False
             tally.admitted.append(frame)
         elif self.exhaustion == "refuse":
-            self._end(frame, "refused", tally)
+            self._end(frame, "rejected", tally)
         else:
             seat.waiting = True
             tally.outcomes[frame.slot] = FrameOutput(frame.slot, frame.tokens_out, 0, waiting=True)

@@ -24,7 +24,7 @@ POOL, CONTEXT = "pool", "context"
 
 def turn_process(profile: Profile) -> TurnTakingProcess:
     """The profile's turn-taking."""
-    return TurnTakingProcess(profile.turns.speaking_share, profile.turns.turn)
+    return TurnTakingProcess(profile.turn_taking.speaking_share, profile.turn_taking.mean_turn)
 
 
 def decoder_growth(profile: Profile, block_tokens: int, age_s: float = 0.0) -> CacheGrowth:
@@ -34,10 +34,10 @@ def decoder_growth(profile: Profile, block_tokens: int, age_s: float = 0.0) -> C
     return CacheGrowth(
         process=turn_process(profile),
         period_s=profile.frame.period_s,
-        into=tokens.into,
-        listening=0 if tokens.fused else tokens.out.listening,
-        speaking=0 if tokens.fused else tokens.out.speaking,
-        head=round(profile.head_tokens + aged),
+        into=tokens.prefill,
+        listening=0 if tokens.fused else tokens.decode.listening,
+        speaking=0 if tokens.fused else tokens.decode.speaking,
+        head=round(profile.prompt_tokens + aged),
         block_tokens=block_tokens,
         policy=profile.policy_spec,
     )
@@ -51,7 +51,7 @@ def stage_growth(profile: Profile, stage: CacheStage) -> CacheGrowth:
         period_s=period_s,
         listening=speed.listening * period_s,
         speaking=speed.speaking * period_s,
-        block_tokens=stage.pool.block_tokens if stage.pool else 1,
+        block_tokens=stage.pool.block_size if stage.pool else 1,
         policy=CachePolicySpec("ring", stage.limit)
         if stage.kind == "ring" and stage.limit
         else CachePolicySpec("unbounded"),
@@ -72,8 +72,8 @@ def hazards(
     found: list[Hazard] = []
     if profile.shape.kv_bytes_per_token:
         found.append(PoolFill(POOL, growth, sessions, total_blocks, occupied, over_s))
-    if profile.policy_spec.kind == "unbounded" and profile.shape.context is not None:
-        found.append(PositionLimit(CONTEXT, growth, sessions, profile.shape.context, over_s))
+    if profile.policy_spec.kind == "unbounded" and profile.shape.context_length is not None:
+        found.append(PositionLimit(CONTEXT, growth, sessions, profile.shape.context_length, over_s))
     for stage in profile.stages:
         found.extend(_stage_hazards(profile, stage, sessions, over_s))
     return found
@@ -86,7 +86,7 @@ def _stage_hazards(profile: Profile, stage: CacheStage, sessions: int, over_s: f
     blocks = stage.pool.block_count(stage.kv_bytes_per_position) if stage.pool else None
     if stage.kind == "paged" and stage.resets == "turn" and process.share < 1:
         speed = stage.positions_per_s
-        block_tokens = stage.pool.block_tokens if stage.pool else 1
+        block_tokens = stage.pool.block_size if stage.pool else 1
         if blocks is not None or stage.limit is not None:
             yield TurnCacheFill(
                 name if blocks is not None else f"{name} limit",

@@ -25,11 +25,11 @@ class ImpliedFigures:
 
 def implied(profile: Profile, sessions: int, t_sat_s: float) -> ImpliedFigures:
     """What a pool full at `t_sat_s` says of its size at the profile's rate, and of the rate at its size."""
-    block_tokens = profile.pool.block_tokens if profile.pool else 16
+    block_tokens = profile.kv_pool.block_size if profile.kv_pool else 16
     growth = replace(decoder_growth(profile, block_tokens), policy=UNBOUNDED)
     held = PoolFill(POOL, growth, sessions, 1).use(t_sat_s).quantile(0.5)
-    if profile.pool is None:
+    if profile.kv_pool is None:
         return ImpliedFigures(held * block_tokens, None)
-    blocks = profile.pool.block_count(profile.shape.kv_bytes_per_token)
+    blocks = profile.kv_pool.block_count(profile.shape.kv_bytes_per_token)
     each = blocks * block_tokens / sessions - (block_tokens - 1) / 2 - growth.head
     return ImpliedFigures(held * block_tokens, max(0.0, each) / t_sat_s)

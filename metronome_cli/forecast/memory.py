@@ -51,7 +51,9 @@ def weights_known(profile: Profile) -> bool:
     """Whether the profile states its weights, or the widths that they follow from."""
     shape = profile.shape
     return (
-        shape.weight_bytes is not None or shape.parameters is not None or None not in (shape.mlp, shape.vocab)
+        shape.weight_bytes is not None
+        or shape.parameters is not None
+        or None not in (shape.intermediate_size, shape.vocab_size)
     )
 
 
@@ -73,16 +75,18 @@ def profile_weights(profile: Profile) -> WeightBytes:
 def decoder_parameters(profile: Profile) -> int:
     """Embedding and head, attention, gated MLP of the main decoder; unknown widths count as 0."""
     s = profile.shape
-    attention = 2 * s.hidden * (s.heads + s.kv_heads) * s.head_dim
-    return 2 * (s.vocab or 0) * s.hidden + s.layers * (attention + 3 * s.hidden * (s.mlp or 0))
+    attention = 2 * s.hidden_size * (s.heads + s.kv_heads) * s.head_dim
+    return 2 * (s.vocab_size or 0) * s.hidden_size + s.layers * (
+        attention + 3 * s.hidden_size * (s.intermediate_size or 0)
+    )
 
 
 def activations(profile: Profile, sessions: int) -> int:
     """Bytes, at the widest moment of a step with every session's frame in it."""
     s, size = profile.shape, DTYPE_BYTES[profile.shape.dtype]
-    positions = min(sessions, profile.max_batch) * math.ceil(max(1.0, profile.tokens.into))
-    width = 2 * s.hidden + (s.heads + 2 * s.kv_heads) * s.head_dim + 2 * (s.mlp or 0)
-    return positions * width * size + min(sessions, profile.max_batch) * (s.vocab or 0) * 4
+    positions = min(sessions, profile.max_batch_size) * math.ceil(max(1.0, profile.tokens.prefill))
+    width = 2 * s.hidden_size + (s.heads + 2 * s.kv_heads) * s.head_dim + 2 * (s.intermediate_size or 0)
+    return positions * width * size + min(sessions, profile.max_batch_size) * (s.vocab_size or 0) * 4
 
 
 def state_outside(profile: Profile) -> int:
@@ -161,6 +165,6 @@ class MemoryPlan:
             )
             raise UsageError(
                 f"no memory is left for a KV pool: {lines}",
-                hint="give more --memory, a larger --memory-share, fewer sessions, or smaller weights",
+                hint="give more --device-memory, a larger --memory-utilization, fewer sessions, or smaller weights",
             )
         return PoolBudget(self.blocks, self.block_tokens, occupied)

@@ -36,15 +36,15 @@ class PoolBudget:
     @classmethod
     def of(cls, profile: Profile) -> PoolBudget:
         """The profile's own pool. Raises UsageError when it has none."""
-        pool = profile.pool
+        pool = profile.kv_pool
         if pool is None:
             raise UsageError(
                 f"profile {profile.name}: no pool, so nothing says when it is full",
-                hint="give --memory (the device's) or --pool (the KV pool's size)",
+                hint="give --device-memory (the device's) or --kv-pool (the KV pool's size)",
             )
         shape = profile.shape
         per_token, beside = shape.kv_bytes_per_token, shape.constant_bytes
-        return cls(lambda sessions: pool.block_count(per_token, beside * sessions), pool.block_tokens)
+        return cls(lambda sessions: pool.block_count(per_token, beside * sessions), pool.block_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ def safe_window(question: ForecastQuery) -> int | None:
     blocks = question.budget.blocks_for(question.sessions)
     each = math.floor(blocks * (1 - question.budget.occupied)) // question.sessions
     widest = (each - window_blocks(1, sinks, 0, size)) * size - frame + 1
-    if profile.shape.context is not None:
-        widest = min(widest, profile.shape.context - sinks)
+    if profile.shape.context_length is not None:
+        widest = min(widest, profile.shape.context_length - sinks)
     return widest if widest >= 1 and profile.shape.kv_bytes_per_token else None
 
 

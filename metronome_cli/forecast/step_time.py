@@ -79,7 +79,7 @@ class StepTime:
 
 def resident_positions(profile: Profile, session_length_s: float) -> float:
     """Positions in a session's cache on average over its life; all of a ring or window, once it is full."""
-    grown = profile.head_tokens + session_length_s / profile.frame.period_s * profile.mean_tokens_per_frame
+    grown = profile.prompt_tokens + session_length_s / profile.frame.period_s * profile.mean_tokens_per_frame
     spec = profile.policy_spec
     if spec.kind == "ring":
         return float(spec.window)
@@ -91,7 +91,7 @@ def resident_positions(profile: Profile, session_length_s: float) -> float:
 def roofline(profile: Profile, gpu: Gpu, resident: float) -> StepTime:
     """Fixed and per-session roofline time of one period's batch, launches included in the fixed part."""
     shape, tokens = profile.shape, profile.tokens
-    passes = 1.0 if tokens.fused else 1.0 + tokens.out.speaking  # in a batch somebody speaks
+    passes = 1.0 if tokens.fused else 1.0 + tokens.decode.speaking  # in a batch somebody speaks
     rebuilt = STAGE_LAYERS * sum(s.limit or 0 for s in profile.stages if s.kind == "per_frame")
     parameters = shape.parameters or decoder_parameters(profile)
     weights = passes * parameters * DTYPE_BYTES[shape.dtype]

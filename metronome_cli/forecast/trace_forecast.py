@@ -30,8 +30,8 @@ def forecast_of(
         source="scrape",
         sessions=sessions,
         session_length_s=length_s,
-        observed_t_sat_s=full_s,
-        gaps=list(trace.notes),
+        observed_fill_time_s=full_s,
+        sample_notes=list(trace.notes),
         assumptions=[
             "the same sessions go on as they did in the fitted part",
             "nothing bounds the cache later on",
@@ -48,13 +48,13 @@ def with_forecast(report: Report, forecast: Forecast | None, whose: str) -> Repo
     """The report, and what `whose` pool's occupancy foretold in it."""
     if forecast is not None:
         report.forecast = forecast
-        report.answer = f"{report.answer} {_in_words(forecast, whose)}".rstrip()
+        report.summary = f"{report.summary} {_in_words(forecast, whose)}".rstrip()
     return report
 
 
 def _in_words(forecast: Forecast, whose: str) -> str:
     """A sentence for the answer; empty where the pool is not on its way to be full."""
-    t_sat, seen_s = forecast.t_sat_s.estimate, forecast.observed_t_sat_s
+    t_sat, seen_s = forecast.fill_time_s.estimate, forecast.observed_fill_time_s
     who = f"with {forecast.sessions} session{'' if forecast.sessions == 1 else 's'}"
     if seen_s is not None:
         after = f"after {_short(forecast.fitted_until_s or 0.0)}"

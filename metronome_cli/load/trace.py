@@ -31,14 +31,15 @@ Ages = Literal["spread", "start", "end"]
 
 
 class TraceTrial(StrictModel):
-    """One run of sessions. `role` is the point's or the arm's name; `ages` and `fills_only` as in capacity/point.py."""
+    """One run of sessions. `role` is the point's or the arm's name; `ages` and `memory_only` as in
+    capacity/point.py."""
 
-    run: Whole = 0
+    trial: Whole = 0
     kind: Literal["point", "arm"] = "point"
-    role: Text
+    purpose: Text
     sessions: Annotated[int, Field(strict=True, ge=1, le=10**7)]
     ages: Ages = "start"
-    fills_only: Annotated[bool, Field(strict=True)] = False
+    memory_only: Annotated[bool, Field(strict=True)] = False
     length_s: Seconds | None = None
 
 
@@ -49,23 +50,23 @@ class TraceSession(StrictModel):
     the whole life.
     """
 
-    caller: Whole
-    at_s: Seconds
+    session: Whole
+    start_s: Seconds
     age_s: Seconds
     lifetime_s: Annotated[Seconds, Field(gt=0)]
     phase_s: Seconds
-    start: Whole
-    speaks: list[Whole]
+    loop_offset: Whole
+    turn_frames: list[Whole]
 
     @property
     def arrival(self) -> Arrival:
-        return Arrival(self.at_s, self.age_s, self.lifetime_s)
+        return Arrival(self.start_s, self.age_s, self.lifetime_s)
 
 
 class TraceTrialEnd(StrictModel):
     """The clock of that run when it ended."""
 
-    end: Whole
+    trial_end: Whole
     at_s: Seconds
 
 
@@ -112,13 +113,13 @@ def trace_session(
 ) -> TraceSession:
     """What there is to know about a caller at the door. `lifetime_s` must be finite."""
     return TraceSession(
-        caller=index,
-        at_s=arrival.at_s,
+        session=index,
+        start_s=arrival.at_s,
         age_s=arrival.age_s,
         lifetime_s=arrival.lifetime_s,
         phase_s=streams.phase_s(index),
-        start=streams.start(index),
-        speaks=turns.runs(arrival.age_s, period_s, math.floor(arrival.lifetime_s / period_s) + 1),
+        loop_offset=streams.start(index),
+        turn_frames=turns.runs(arrival.age_s, period_s, math.floor(arrival.lifetime_s / period_s) + 1),
     )
 
 
@@ -136,7 +137,7 @@ class RecordedWorkload:
         return self._callers[index].phase_s
 
     def start(self, index: int) -> int:
-        return self._callers[index].start
+        return self._callers[index].loop_offset
 
     def at(self, start: int) -> Stream:
         return self._loop.at(start)
@@ -148,8 +149,8 @@ class RecordedTurns:
     def __init__(self, caller: TraceSession, period_s: float) -> None:
         self._age_s = caller.age_s
         self._period_s = period_s
-        self._lengths = caller.speaks
-        self._ends = list(itertools.accumulate(caller.speaks))  # frames up to the end of each stretch
+        self._lengths = caller.turn_frames
+        self._ends = list(itertools.accumulate(caller.turn_frames))  # frames up to the end of each stretch
 
     def speaking(self, t_s: float) -> bool:
         """Whether the model speaks at that age of the session, the beginning of one of its frames."""

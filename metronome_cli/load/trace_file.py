@@ -1,4 +1,4 @@
-"""Files of recorded load: JSON lines, `metronome.load/1`; docs/load-traces.md describes each line.
+"""Files of recorded load: JSON lines, `metronome.load/2`; docs/load-traces.md describes each line.
 
 Written as the run goes, each line in one write to the system, so a killed run leaves what was complete. When the disk
 refuses, the user is told once, the run goes on and what was written stays. Read as data: bounded, checked line by line,
@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 from metronome_cli.config.fields import StrictModel
 from metronome_cli.core.errors import MetronomeError, UsageError, write_hint
 from metronome_cli.core.files import read_bounded
+from metronome_cli.core.renamed import schema_hint
 from metronome_cli.core.strict_json import BadJson, dumps, loads
 from metronome_cli.load.trace import (
     RecordedTrial,
@@ -30,7 +31,7 @@ from metronome_cli.load.trace import (
     Whole,
 )
 
-LOAD_SCHEMA = "metronome.load/1"
+LOAD_SCHEMA = "metronome.load/2"
 _FORMAT = "its format is in docs/load-traces.md"
 TraceLine = TypeVar("TraceLine", bound=StrictModel)
 Digest = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$")]
@@ -46,15 +47,15 @@ class AudioFingerprint(StrictModel):
 class TraceHeader(StrictModel):
     """The first line: what all runs of the file share."""
 
-    schema_: Annotated[Literal["metronome.load/1"], Field(alias="schema")] = "metronome.load/1"
+    schema_: Annotated[Literal["metronome.load/2"], Field(alias="schema")] = "metronome.load/2"
     version: Text  # of the program that recorded it
     profile: Text
     period_s: Annotated[Seconds, Field(gt=0)]
     sample_rate: Annotated[int, Field(strict=True, ge=1, le=10**6)]
     frame_samples: Whole
-    tokens_listening: Whole
-    tokens_speaking: Whole
-    batching: Literal["continuous", "tick"]
+    decode_listening: Whole
+    decode_speaking: Whole
+    batching: Literal["continuous", "periodic"]
     seed: Annotated[int, Field(strict=True)]
     session_length_s: Annotated[Seconds, Field(gt=0)]
     loop_samples: Annotated[int, Field(strict=True, ge=1, le=10**10)]
@@ -87,13 +88,13 @@ class TraceWriter:
         if self._fd is None:
             self._guarded(self._open)
             self._line(self._head.model_dump(mode="json", by_alias=True))
-        self._line(head.model_copy(update={"run": self._runs}).model_dump(mode="json"))
+        self._line(head.model_copy(update={"trial": self._runs}).model_dump(mode="json"))
         self._runs += 1
         return lambda caller: self._line(caller.model_dump(mode="json"))
 
     def end(self, at_s: float) -> None:
         """The run is over."""
-        self._line({"end": self._runs - 1, "at_s": at_s})
+        self._line({"trial_end": self._runs - 1, "at_s": at_s})
 
     def close(self) -> None:
         """No more is written."""
@@ -184,40 +185,45 @@ class _TraceReader:
             raise self._wrong("not a JSON object")
         if self.head is None:
             self._take_head(value)
-        elif "run" in value:
+        elif "trial" in value:
             self._begin(self._parsed(TraceTrial, value))
-        elif "caller" in value:
+        elif "session" in value:
             self._come(self._parsed(TraceSession, value))
-        elif "end" in value:
+        elif "trial_end" in value:
             self._end(self._parsed(TraceTrialEnd, value))
         else:
-            raise self._wrong("neither a run, nor a caller, nor an end")
+            raise self._wrong("neither a trial, nor a session, nor a trial_end")
 
     def _take_head(self, value: dict[str, Any]) -> None:
         found = value.get("schema")
         if found != LOAD_SCHEMA:
             stated = "no schema" if found is None else f"schema {str(found)[:60]!r}"
-            raise self._wrong(f"{stated}, where {LOAD_SCHEMA!r} is expected")
+            raise UsageError(
+                f"{self.path}:{self.number}: {stated}, where {LOAD_SCHEMA!r} is expected",
+                hint=schema_hint(found, LOAD_SCHEMA),
+            )
         self.head = self._parsed(TraceHeader, value)
 
     def _begin(self, head: TraceTrial) -> None:
         if self._open is not None:
-            raise self._wrong(f"run {head.run} begins before run {self._open.run} has ended")
-        if head.run != self._begun:
-            raise self._wrong(f"run {head.run} where run {self._begun} is next")
+            raise self._wrong(f"trial {head.trial} begins before trial {self._open.trial} has ended")
+        if head.trial != self._begun:
+            raise self._wrong(f"trial {head.trial}; {self._begun} is expected")
         self._open, self._callers, self._begun = head, [], self._begun + 1
 
     def _come(self, caller: TraceSession) -> None:
         assert self.head is not None
         callers = self._callers
         if self._open is None:
-            raise self._wrong(f"caller {caller.caller} outside of any run")
-        if caller.caller != len(callers):
-            raise self._wrong(f"caller {caller.caller} where caller {len(callers)} is next")
-        if callers and caller.at_s < callers[-1].at_s:
-            raise self._wrong(f"caller {caller.caller} comes before the one before him")
-        if caller.start >= self.head.loop_samples:
-            raise self._wrong(f"start {caller.start} is beyond the loop, {self.head.loop_samples} samples")
+            raise self._wrong(f"session {caller.session} belongs to no trial")
+        if caller.session != len(callers):
+            raise self._wrong(f"session {caller.session}; {len(callers)} is expected")
+        if callers and caller.start_s < callers[-1].start_s:
+            raise self._wrong(f"start_s of session {caller.session} is below that of the session before it")
+        if caller.loop_offset >= self.head.loop_samples:
+            raise self._wrong(
+                f"loop_offset {caller.loop_offset} is beyond the loop, {self.head.loop_samples} samples"
+            )
         if caller.phase_s >= self.head.period_s:
             raise self._wrong(
                 f"phase_s {caller.phase_s:g} is no part of the period, {self.head.period_s:g} s"
@@ -226,15 +232,15 @@ class _TraceReader:
             raise self._wrong(
                 f"age_s {caller.age_s:g} is more than a session lasts, {self.head.session_length_s:g} s"
             )
-        if not any(caller.speaks):
-            raise self._wrong("speaks: no frames")
+        if not any(caller.turn_frames):
+            raise self._wrong("turn_frames: no frames")
         callers.append(caller)
 
     def _end(self, end: TraceTrialEnd) -> None:
-        if self._open is None or end.end != self._open.run:
-            raise self._wrong(f"end of run {end.end}, which is not open")
+        if self._open is None or end.trial_end != self._open.trial:
+            raise self._wrong(f"trial_end {end.trial_end}: that trial is not open")
         if not self._callers:
-            raise self._wrong(f"run {end.end} has no callers")
+            raise self._wrong(f"trial {end.trial_end} has no sessions")
         if end.at_s > 0:  # it lasted: there is something to give again
             self.runs.append(RecordedTrial(self._open, tuple(self._callers), end.at_s))
         self._open = None

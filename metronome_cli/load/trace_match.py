@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     Loop = LoopedSpeech | AlignedLoopedSpeech
 
 _HINTS = {
-    "arm": "leave --compare-policies and --guard out, or record with one of them",
-    "point": "give --compare-policies or --guard memory, as when it was recorded",
+    "arm": "leave --compare-policies and --admission-control out, or record with one of them",
+    "point": "give --compare-policies or --admission-control memory, as when it was recorded",
 }
 
 
@@ -105,7 +105,7 @@ class KeptLoad:
 
     def _tell(self, error: MetronomeError) -> None:
         self._observer.notice(f"{error.message}; no more of the load is recorded, the run goes on")
-        self._observer.event("unwritten", {"message": error.message, "hint": error.hint})
+        self._observer.event("write_failed", {"message": error.message, "hint": error.hint})
 
     def close(self) -> None:
         """The run is over."""
@@ -123,8 +123,8 @@ def load_head(
         period_s=profile.frame.period_s,
         sample_rate=profile.frame.sample_rate,
         frame_samples=profile.frame.samples,
-        tokens_listening=profile.tokens.out.listening,
-        tokens_speaking=profile.tokens.out.speaking,
+        decode_listening=profile.tokens.decode.listening,
+        decode_speaking=profile.tokens.decode.speaking,
         batching=batching,
         seed=seed,
         session_length_s=session_length_s,
@@ -182,8 +182,8 @@ def _more(count: int) -> str:
 def say_what_is_other(recorded: LoadTrace, mine: TraceHeader, observer: Observer) -> None:
     """Notices: who speaks when is the file's, how many tokens that is, is the profile's; a run without an end."""
     head = recorded.head
-    theirs = head.tokens_listening, head.tokens_speaking
-    ours = mine.tokens_listening, mine.tokens_speaking
+    theirs = head.decode_listening, head.decode_speaking
+    ours = mine.decode_listening, mine.decode_speaking
     if theirs != ours:
         observer.notice(
             f"{recorded.path}: recorded with {theirs[0]} and {theirs[1]} tokens a frame (listening, speaking); "

@@ -3,7 +3,8 @@
 An objective on a share ("p99<80ms" bounds the share of steps over 80 ms by 1 %, a step being as late as its
 latest frame; "misses<0.1%" the share of steps
 with a miss by 0.1 %) is judged by the exact bounds of measure/confidence.py: proved, refuted, or open. An objective
-on an extreme ("max", "streak", "occupancy", "lost_beat") fails when it was passed once and holds only with as many
+on an extreme ("max", "miss_streak", "occupancy",
+               "fell_behind") fails when it was passed once and holds only with as many
 steps as p99 needs. No data, a run that drifts, and a generator that was itself late never pass.
 """
 
@@ -117,9 +118,9 @@ def judge(objective: ObjectiveLike, evidence: TrialEvidence, confidence: float =
 def _extreme(metric: str, evidence: TrialEvidence) -> float:
     values: dict[str, float | None] = {
         "max": evidence.ledger.total.latency.max_ms,
-        "streak": float(evidence.ledger.worst_streak),
+        "miss_streak": float(evidence.ledger.worst_streak),
         "occupancy": evidence.occupancy_max,
-        "lost_beat": float(evidence.lost_beat),
+        "fell_behind": float(evidence.lost_beat),
     }
     value = values[metric]
     assert value is not None  # there was a step
@@ -247,7 +248,7 @@ def stall_reason(ledger: Ledger) -> str | None:
 
 def is_timing(metric: str) -> bool:
     """Whether a late load generator could have made this metric worse."""
-    return allowed_share(metric) is not None or metric in ("max", "misses", "streak", "lost_beat")
+    return allowed_share(metric) is not None or metric in ("max", "misses", "miss_streak", "fell_behind")
 
 
 def without_timing_verdicts(judgements: Sequence[Judgement], late: str | None) -> list[Judgement]:

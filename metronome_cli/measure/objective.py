@@ -1,4 +1,4 @@
-"""Objectives: what a run must hold, as text and back: "p99<80ms", "misses<0.1%", "empty<1%", "streak<=3".
+"""Objectives: what a run must hold, as text and back: "p99<80ms", "misses<0.1%", "empty<1%", "miss_streak<=3".
 
     metric       what it bounds                                        unit
     pQ           latency that Q % of frames stay within (p99, p99.9)   ms
@@ -6,8 +6,8 @@
     misses       share of frames later than the deadline               fraction
     empty        share of answers on time with nothing in them         fraction
     occupancy    share of the pool in use, at its highest              fraction
-    streak       most misses of one session in a row                   count
-    lost_beat    sessions whose backlog passed the profile's limit     count
+    miss_streak  most misses of one session in a row                   count
+    fell_behind  sessions whose backlog passed the profile's limit     count
 
 Every objective is an upper bound.
 """
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from metronome_cli.core import renamed
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.quantities import parse_fraction, parse_milliseconds, plain_number, shown
 
@@ -27,14 +28,14 @@ Unit = Literal["ms", "fraction", "count"]
 Comparator = Literal["<", "<="]
 
 METRICS: dict[str, Unit] = {
-    "max": "ms", "misses": "fraction", "empty": "fraction", "occupancy": "fraction", "streak": "count",
-    "lost_beat": "count",
+    "max": "ms", "misses": "fraction", "empty": "fraction", "occupancy": "fraction",
+    "miss_streak": "count", "fell_behind": "count",
 }  # fmt: skip
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")  # the ones that a misspelling is compared with
 _FORM = re.compile(r"\s*([^\s<>=!]*)\s*(<=|>=|==|!=|=<|=>|<|>|=)\s*(.*?)\s*", re.DOTALL)
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,4})?)", re.ASCII)
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
-_EXAMPLES = "such as p99<80ms, max<200ms, misses<0.1%, empty<1%, streak<3"
+_EXAMPLES = "such as p99<80ms, max<200ms, misses<0.1%, empty<1%, miss_streak<3"
 _LEAST_MS, _MOST_MS = 1e-3, 1e9
 
 
@@ -86,6 +87,11 @@ def metric_and_unit(name: str, text: str = "") -> tuple[str, Unit]:
     """Canonical name and unit of a metric: "p99.90" is "p99.9". Raises UsageError if there is none."""
     if name in METRICS:
         return name, METRICS[name]
+    if name in renamed.METRICS and renamed.METRICS[name] in METRICS:
+        new = renamed.METRICS[name]
+        raise UsageError(
+            f"objective {shown(text)}: {name} was renamed to {new}", hint=text.strip().replace(name, new, 1)
+        )
     percentile = _PERCENTILE.fullmatch(name)
     if percentile and float(percentile[1]) > 0:
         return "p" + plain_number(float(percentile[1])), "ms"
@@ -110,7 +116,7 @@ def _limit(value: str, unit: Unit, comparator: str, text: str) -> float:
     if unit == "fraction" and limit < 1e-9:
         raise UsageError(
             f"objective {shown(text)}: no number of frames shows that a share is zero",
-            hint="bound it, such as misses<0.1%, or ask for none in the run with streak<1 or lost_beat<1",
+            hint="bound it, such as misses<0.1%, or ask for none in the run with miss_streak<1 or fell_behind<1",
         )
     if limit == 0 and comparator == "<":
         raise UsageError(

@@ -102,9 +102,9 @@ def profile_for(model: str) -> Profile:
         "adapter": "decoder",
         "adapter_options": {"family": config.model_type} if config.model_type in _FORMS else {},
         "frame": {"period": "80ms", "sample_rate": 16_000},
-        "tokens": {"into": 1, "out": {"listening": 1, "speaking": 1}},
+        "tokens": {"prefill": 1, "decode": {"listening": 1, "speaking": 1}},
         "shape": shape.model_dump(),
-        "pool": {"bytes": _POOL},
+        "kv_pool": {"bytes": _POOL},
         "policy": f"window({window})" if sliding else "unbounded",
         "objectives": ("p99<80ms", "misses<1%", "empty<1%"),
         "sources": [{"what": "shape", "where": f"the configuration of {found.name}"}],
@@ -142,7 +142,7 @@ def _read(
 def _check_shape(profile: Profile, found: ModelFiles) -> None:
     """Raises UsageError where the checkpoint's decoder is not of the profile's shape."""
     read, wanted = shape_of(read_config(found)), profile.shape
-    for key in ("layers", "heads", "kv_heads", "head_dim", "hidden", "vocab"):
+    for key in ("layers", "heads", "kv_heads", "head_dim", "hidden_size", "vocab_size"):
         if getattr(read, key) != getattr(wanted, key):
             raise UsageError(
                 f"{found.path}: {key} is {getattr(read, key)}, profile {profile.name} has {getattr(wanted, key)}",
@@ -151,10 +151,10 @@ def _check_shape(profile: Profile, found: ModelFiles) -> None:
 
 
 def _into(profile: Profile) -> int:
-    into = profile.tokens.into
+    into = profile.tokens.prefill
     if into != int(into) or into < 1 or profile.tokens.fused:
         raise UsageError(
-            f"profile {profile.name}: tokens.into is {into:g}; the decoder adapter needs a whole number, 1 or more"
+            f"profile {profile.name}: tokens.prefill is {into:g}; the decoder adapter needs a whole number, 1 or more"
         )
     return int(into)
 

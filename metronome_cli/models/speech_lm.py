@@ -1,6 +1,6 @@
 """The built-in model: speech in, tokens out, seeded random weights, no download.
 
-A frame: log-mel and a small causal encoder turn the session's own audio into `tokens.into` embeddings; the
+A frame: log-mel and a small causal encoder turn the session's own audio into `tokens.prefill` embeddings; the
 decoder takes them in (prefill), then decodes token by token, each fed back. The last token of a frame is
 fed at the start of the next frame's prefill, so a frame of `out` tokens adds into + out positions to the
 cache, and a session's first one less.
@@ -63,14 +63,18 @@ class SpeechLm(AdapterModel):
         options, into = _options(profile), _into(profile)
         weights = RandomSource(seed, torch.device(device), torch.float32)
         shape = CausalEncoderShape(
-            hidden=profile.shape.hidden,
+            hidden=profile.shape.hidden_size,
             stride=_features_per_frame(profile) // into,
             width=options.number("encoder_width"),
             blocks=options.number("encoder_blocks"),
         )
         encoder = CausalEncoder(profile.frame.sample_rate, shape, weights)
         return cls(
-            encoder, into, profile.shape.need("vocab"), weights, Sampler(options.real("temperature"), seed)
+            encoder,
+            into,
+            profile.shape.need("vocab_size"),
+            weights,
+            Sampler(options.real("temperature"), seed),
         )
 
     def fresh(self) -> SpeechLm:
@@ -120,12 +124,12 @@ def _features_per_frame(profile: Profile) -> int:
 
 def _into(profile: Profile) -> int:
     """Embeddings a frame. Raises UsageError where features cannot be shared out evenly among them."""
-    into, features = profile.tokens.into, _features_per_frame(profile)
+    into, features = profile.tokens.prefill, _features_per_frame(profile)
     if profile.tokens.fused:
         raise UsageError(f"profile {profile.name}: tokens.fused is not for the speech-lm adapter")
     if into != int(into) or into < 1 or features % int(into):
         raise UsageError(
-            f"profile {profile.name}: tokens.into is {into:g}; the speech-lm adapter needs a divisor "
+            f"profile {profile.name}: tokens.prefill is {into:g}; the speech-lm adapter needs a divisor "
             f"of {features}, the features it makes a frame (one every 10 ms)",
             hint=f"one of: {', '.join(str(n) for n in range(1, features + 1) if features % n == 0)}",
         )
@@ -152,4 +156,4 @@ def load(profile: Profile, *, weights: Path | None, device: str, seed: int) -> L
         )
     speech = SpeechLm.from_profile(profile, device, seed)
     decoder = DecoderWeights.random(profile.shape, seed, device=device)
-    return LoadedModel(decoder, speech.fresh, chunk=round(profile.tokens.into) + 1)
+    return LoadedModel(decoder, speech.fresh, chunk=round(profile.tokens.prefill) + 1)

@@ -96,7 +96,7 @@ def outline_probe(run: LatencyProbePlan) -> ProbeDryRun:
 
     def pool_bytes(point: GridCell) -> int:
         pool = probe.pool_of(point)
-        return pool.block_count(per_token) * pool.block_tokens * per_token
+        return pool.block_count(per_token) * pool.block_size * per_token
 
     return ProbeDryRun(
         profile=grid.profile.name,

@@ -124,9 +124,9 @@ class LatencyProbe:
         seen = profile.positions_at(age_s)
         point = GridCell(policy, sessions, age_s, policy.resident_tokens(seen))
         needed = self.cache_bytes(point)
-        if policy.kind == "unbounded" and seen > profile.shape.need("context"):
+        if policy.kind == "unbounded" and seen > profile.shape.need("context_length"):
             point.skipped = (
-                f"{seen:,} tokens are beyond the model's context of {profile.shape.need('context'):,}"
+                f"{seen:,} tokens are beyond the model's context of {profile.shape.need('context_length'):,}"
             )
         elif needed > self.plan.memory_bound:
             point.skipped = f"its cache needs {needed / 2**30:.1f} GiB, more than the bound"
@@ -135,9 +135,9 @@ class LatencyProbe:
     def pool_of(self, point: GridCell) -> KvPoolSpec:
         """A pool that holds the point's sessions and no more than they need."""
         profile = self.plan.profile
-        block_tokens = profile.pool.block_tokens if profile.pool else 16
+        block_tokens = profile.kv_pool.block_size if profile.kv_pool else 16
         each = -(-point.resident // block_tokens) + 8
-        return KvPoolSpec(blocks=point.sessions * each, block_tokens=block_tokens)
+        return KvPoolSpec(blocks=point.sessions * each, block_size=block_tokens)
 
     def cache_bytes(self, point: GridCell) -> int:
         """What the caches of a point's sessions take, with room for the steps."""
@@ -215,7 +215,7 @@ class LatencyProbe:
             return None
 
     def _time(self, target: Target, point: GridCell, slots: Sequence[int], k: int) -> None:
-        out = self.plan.profile.tokens.out
+        out = self.plan.profile.tokens.decode
         frames = [
             FrameInput(slot, self._streams.stream(i).frame(k), (out.speaking, out.listening)[(i + k) % 2])
             for i, slot in enumerate(slots)
@@ -231,7 +231,9 @@ class LatencyProbe:
 
     def _profile(self, point: GridCell) -> Profile:
         """The profile under that policy, with the point's pool."""
-        return self.plan.profile.model_copy(update={"policy": str(point.policy), "pool": self.pool_of(point)})
+        return self.plan.profile.model_copy(
+            update={"policy": str(point.policy), "kv_pool": self.pool_of(point)}
+        )
 
     def _surface(self, policy: CachePolicySpec) -> PolicyCostFit:
         points = [point for point in self.points if point.policy == policy]

@@ -101,8 +101,8 @@ def probe_part(
         kind="latency",
         cells=[_cell(point) for point in points],
         policies=[_policy(grid, surface) for surface in surfaces],
-        limits=_limits(grid, points, limits) if limits is not None else None,
-        movers=_movers(points, surfaces),
+        device_peaks=_limits(grid, points, limits) if limits is not None else None,
+        time_breakdown=_movers(points, surfaces),
     )
 
 
@@ -114,7 +114,7 @@ def _cell(point: GridCell) -> GridCellResult:
         resident_tokens=point.resident,
         steps=len(point.step_s),
         median_ms=None if point.median_s is None else point.median_s * 1e3,
-        noise=point.noise if point.step_s else None,
+        median_relative_error=point.noise if point.step_s else None,
         stages_ms=point.stages_ms(),
         skipped=point.skipped,
     )
@@ -135,12 +135,12 @@ def _policy(grid: LatencyGrid, seen: PolicyCostFit) -> PolicyCost:
         policy=str(seen.policy),
         fixed_ms=surface.fixed_s * 1e3,
         per_session_ms=surface.per_session_s * 1e3,
-        per_kilotoken_ms=surface.per_token_s * 1e6,
-        fit_spread=surface.spread,
-        oldest_over_youngest=slope.ratio if slope else None,
-        ratio_low=slope.low if slope else None,
-        ratio_high=slope.high if slope else None,
-        flat=slope.flat if slope else None,
+        per_1000_tokens_ms=surface.per_token_s * 1e6,
+        fit_relative_rmse=surface.spread,
+        age_ratio=slope.ratio if slope else None,
+        age_ratio_low=slope.low if slope else None,
+        age_ratio_high=slope.high if slope else None,
+        age_independent=slope.flat if slope else None,
         deadline_limits=limits,
     )
 
@@ -149,21 +149,21 @@ def _limits(grid: LatencyGrid, points: Sequence[GridCell], limits: DevicePeaks) 
     profile = grid.profile
     shape = profile.shape
     parameters = (
-        shape.parameters or decoder_parameters(profile) - shape.need("vocab") * shape.hidden
+        shape.parameters or decoder_parameters(profile) - shape.need("vocab_size") * shape.hidden_size
     )  # less the embedding
     weight_bytes = parameters * DTYPE_BYTES[profile.shape.dtype]
     measured = [point for point in points if point.step_s and point.policy == grid.policies[0]]
     smallest = min(measured, key=lambda p: p.sessions, default=None)
     largest = max(measured, key=lambda p: p.sessions, default=None)
-    share = profile.turns.speaking_share
-    passes = max(1.0, (profile.tokens.out.speaking + profile.tokens.out.listening) / 2)
+    share = profile.turn_taking.speaking_share
+    passes = max(1.0, (profile.tokens.decode.speaking + profile.tokens.decode.listening) / 2)
     floor_s = weight_bytes / limits.bytes_per_s
     tokens = profile.tokens.per_frame(True) * share + profile.tokens.per_frame(False) * (1 - share)
     return DevicePeaksResult(
         bytes_per_s=limits.bytes_per_s,
         flops_per_s=limits.flops_per_s,
         weight_bytes=weight_bytes,
-        floor_ms=floor_s * 1e3,
+        weight_read_floor_ms=floor_s * 1e3,
         share_of_bandwidth=_share(smallest, lambda p: passes * floor_s)
         if smallest and smallest.sessions == 1
         else None,
@@ -207,7 +207,7 @@ def summarize_latency(grid: LatencyGrid, probe: ProbeResult) -> str:
 
 def _busy(cells: Sequence[GridCellResult]) -> Iterator[str]:
     """A warning where steps of one point varied as they do only next to other work."""
-    noises = [cell.noise for cell in cells if cell.noise is not None]
+    noises = [cell.median_relative_error for cell in cells if cell.median_relative_error is not None]
     if noises and (noise := statistics.median(noises)) > BUSY:
         yield f"Medians are unsure by {percent(noise)}: the machine was busy, and a quiet one is faster."
 
@@ -216,11 +216,13 @@ def _of_policy(grid: LatencyGrid, cost: PolicyCost) -> str:
     if cost.fixed_ms is None or not cost.deadline_limits:
         return f"{cost.policy}: too few points for a fit."
     oldest = max(cost.deadline_limits, key=lambda limit: limit.age_s)
-    reading = {True: "flat in age", False: "grows with age", None: "seen at one age only"}[cost.flat]
+    reading = {True: "flat in age", False: "grows with age", None: "seen at one age only"}[
+        cost.age_independent
+    ]
     ratio = ""
-    if cost.oldest_over_youngest is not None:
-        reading = "not clear whether it grows with age" if cost.flat is None else reading
-        ratio = f" (x{cost.oldest_over_youngest:.2f}, {cost.ratio_low:.2f} to {cost.ratio_high:.2f})"
+    if cost.age_ratio is not None:
+        reading = "not clear whether it grows with age" if cost.age_independent is None else reading
+        ratio = f" (x{cost.age_ratio:.2f}, {cost.age_ratio_low:.2f} to {cost.age_ratio_high:.2f})"
     age, deadline = format_duration(oldest.age_s), format_duration(grid.profile.frame.deadline_s)
     return f"{cost.policy}: {reading}{ratio}; at {age} {_fits(oldest, deadline)}."
 

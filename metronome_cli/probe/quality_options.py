@@ -17,10 +17,10 @@ class QualityOptions:
     transcripts: Path | None = None
     windows: tuple[int, ...] = ()
     sinks: tuple[int, ...] = ()
-    stream: int = 0
-    streams: int = 1
-    stretch: int = 0
-    turns: int = 8
+    text_tokens: int = 0
+    text_sessions: int = 1
+    age_bucket: int = 0
+    questions_per_session: int = 8
     sessions: int = 4
-    spoken: int = 512
-    margin: float = 0.05
+    free_run_tokens: int = 512
+    perplexity_margin: float = 0.05

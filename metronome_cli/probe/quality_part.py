@@ -30,11 +30,11 @@ def quality_part(prober: QualityProbe, text: str, margin: float) -> QualityResul
         model=subject.name,
         text=text if sweep.texts else None,
         text_tokens=sum(map(len, sweep.texts)),
-        streams=len(sweep.texts),
+        text_sessions=len(sweep.texts),
         questions=len(sweep.questions),
         sessions=sweep.sessions,
         context=subject.context,
-        stretch=sweep.stretch,
+        age_bucket_tokens=sweep.stretch,
         margin=margin,
         variants=[
             _variant(prober, seen, beside, one)
@@ -49,8 +49,8 @@ def recommended(best: VariantVerdict, beside: VariantComparison, subject: Probed
     return Recommended(
         name=str(best.variant),
         bytes_per_session=subject.bytes_per_session(best.variant),
-        tested=best.tested,
-        compared_to=beside.compared_to,
+        tested_up_to_tokens=best.tested,
+        compared_up_to_tokens=beside.compared_to,
         why=best.why,
     )
 
@@ -67,25 +67,25 @@ def _variant(
         sinks=variant.policy.sinks,
         sink_positions=variant.sink_positions,
         bytes_per_session=prober.subject.bytes_per_session(variant),
-        tested=age_tested(seen),
+        tested_up_to_tokens=age_tested(seen),
         perplexity=seen.perplexity(0, stop),
-        excess=measured(beside.excess),
-        compared=beside.compared,
+        excess_loss_nats=measured(beside.excess),
+        compared_tokens=beside.compared,
         by_age=_by_age(prober, seen),
-        text_broke=_broke(seen.text_break),
+        text_breakdown=_broke(seen.text_break),
         turns=turns_part(seen, beside) if seen.turns else None,
-        spoken=[
+        free_run=[
             FreeRunByAge(
                 age=one.start,
                 repetition=one.repetition,
                 distinct_1=one.distinct_1,
                 distinct_2=one.distinct_2,
                 entropy=one.entropy,
-                echo=one.echo,
+                pinned_repetition=one.echo,
             )
             for one in seen.said
         ],
-        spoken_broke=_broke(seen.speech_break),
+        free_run_breakdown=_broke(seen.speech_break),
         sample=seen.sample,
         standing=judged.standing if bounded else "baseline",
         why=judged.why if bounded else _baseline_why(seen, prober.subject.context),
@@ -117,9 +117,9 @@ def turns_part(seen: VariantResult, beside: VariantComparison) -> AnsweredTurns:
         ended=measured(beside.ended),
         agreement=measured(beside.agreement),
         reference_loss=measured(beside.reference_loss),
-        excess=measured(beside.turn_excess),
+        excess_loss_nats=measured(beside.turn_excess),
         dropped_frames=seen.dropped,
-        late_steps=seen.late,
+        late_step_share=seen.late,
     )
 
 

@@ -72,7 +72,7 @@ class QualityProbePlan:
     @property
     def margin(self) -> float:
         """In nats a token."""
-        return math.log1p(self.asked.margin)
+        return math.log1p(self.asked.perplexity_margin)
 
 
 def run_quality(
@@ -142,11 +142,11 @@ def speech_prober(
     from metronome_cli.probe.quality.spoken_questions import SpeechQualityProbe
 
     asked = run.asked
-    talks = conversations(questions, asked.sessions, asked.turns or 1)
+    talks = conversations(questions, asked.sessions, asked.questions_per_session or 1)
     sweep = QualitySweep(
         variants=grid(asked.windows or WINDOWS, asked.sinks or SINKS, run.positions),
         questions=[one.question for one in questions],
-        turns=asked.turns or 1,
+        turns=asked.questions_per_session or 1,
         sessions=asked.sessions,
         seed=run.seed,
     )
@@ -156,16 +156,16 @@ def speech_prober(
 def sweep_of(run: QualityProbePlan, subject: ProbedModel, text: ReadingText) -> QualitySweep:
     """The sweep on this subject's tokens. A stretch is an eighth of a stream, in whole hundreds."""
     asked = run.asked
-    texts = split_text(subject.tokens.encode(text.text), asked.streams, asked.stream, text.name)
+    texts = split_text(subject.tokens.encode(text.text), asked.text_sessions, asked.text_tokens, text.name)
     questions = read_questions(asked.questions) if asked.questions else bundled_questions()
     return QualitySweep(
         variants=grid(asked.windows or WINDOWS, asked.sinks or SINKS, run.positions),
         texts=texts,
-        stretch=asked.stretch or max(100, len(texts[0]) // 800 * 100),
+        stretch=asked.age_bucket or max(100, len(texts[0]) // 800 * 100),
         questions=questions,
-        turns=asked.turns,
+        turns=asked.questions_per_session,
         sessions=asked.sessions,
-        spoken=asked.spoken,
+        spoken=asked.free_run_tokens,
         seed=run.seed,
         margin=run.margin,
     )
@@ -179,7 +179,7 @@ def split_text(ids: Sequence[int], streams: int, length: int, name: str) -> list
     each = len(ids) // streams
     if streams > 1 and (length > each or each < LEAST_STREAM):
         raise UsageError(
-            f"--streams {streams}: {name} has {len(ids):,} tokens, {each:,} for each stream of "
+            f"--text-sessions {streams}: {name} has {len(ids):,} tokens, {each:,} for each stream of "
             f"{length or LEAST_STREAM:,}",
             hint="bring a longer text, or ask for fewer or shorter streams",
         )
@@ -195,18 +195,18 @@ def answer_of(part: QualityResult) -> str:
     if best is None:
         return f"No (W, S) that was tried was shown to be within {margin} of unbounded: see why in the table."
     size = "" if best.bytes_per_session is None else f", {format_size(best.bytes_per_session)} a session"
-    past = f" {_past(part, best)}" if 0 < best.compared_to < best.tested else ""
+    past = f" {_past(part, best)}" if 0 < best.compared_up_to_tokens < best.tested_up_to_tokens else ""
     return (
         f"Smallest that cannot be told from unbounded (within {margin}): {best.name}{size}, "
-        f"tested up to an age of {best.tested:,} tokens.{past}"
+        f"tested up to an age of {best.tested_up_to_tokens:,} tokens.{past}"
     )
 
 
 def _past(part: QualityResult, best: Recommended) -> str:
     """Why there was nothing to compare with at the oldest ages."""
-    unbounded = part.variants[0].text_broke
+    unbounded = part.variants[0].text_breakdown
     broke = f", and breaks at {unbounded.age:,} tokens" if unbounded is not None else ""
     return (
-        f"Unbounded is a measure only up to {best.compared_to:,} tokens: past that it is beyond its trained "
+        f"Unbounded is a measure only up to {best.compared_up_to_tokens:,} tokens: past that it is beyond its trained "
         f"context{broke}; {best.name} does not."
     )

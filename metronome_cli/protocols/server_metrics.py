@@ -23,7 +23,7 @@ from metronome_cli.protocols.prometheus_text import MetricSample
 
 TOLERANCE = 1e-6  # by which an occupancy may leave 0..1, for its rounding
 _START = "process_start_time_seconds"
-_SHARE = "name the gauge that holds the pool's used share, 0..1, with --metric"
+_SHARE = "name the gauge that holds the pool's used share, 0..1, with --occupancy-metric"
 UNDERRUN_S = 0.1  # a gap in playback that a listener hears
 
 

@@ -45,15 +45,15 @@ def _conditions(report: Report) -> Iterator[str]:
     busy = other_load(report)
     if busy:
         yield f"The machine was busy: {busy}. Every step took longer for it; measure again when it is quiet."
-    if report.generator.healthy is False:
+    if report.load_generator.on_time is False:
         yield f"{_late(report)}: latency is not the engine's alone there."
-    each = max((part.windows_each for part in _measured(report)), default=1)
+    each = max((part.windows_merged for part in _measured(report)), default=1)
     if each > 1:
         yield f"Timelines are shortened: up to {each} windows in one, peaks kept."
 
 
 def _wires(report: Report) -> Iterator[str]:
-    wires = [point.wire for point in (report.capacity.points if report.capacity else []) if point.wire]
+    wires = [point.network for point in (report.capacity.trials if report.capacity else []) if point.network]
     again = sum(wire.reconnects for wire in wires)
     if again:
         yield f"{plural(again, 'connection')} broke off and came back; the frames in between count as empty."
@@ -64,16 +64,18 @@ def _wires(report: Report) -> Iterator[str]:
 
 
 def _measured(report: Report) -> list[TrialResult | PolicyRun]:
-    points = report.capacity.points if report.capacity else []
-    return [*points, *report.arms]
+    points = report.capacity.trials if report.capacity else []
+    return [*points, *report.policy_runs]
 
 
 def _late(report: Report) -> str:
     """In which points, and why."""
-    points = report.capacity.points if report.capacity else []
-    spoilt = [point for point in points if point.ended_by == "generator"]
+    points = report.capacity.trials if report.capacity else []
+    spoilt = [point for point in points if point.ended_by == "load_generator"]
     if not spoilt:
-        return f"The load generator was late itself (p99 {format_ms(report.generator.late_ms_p99)} ms)"
+        return (
+            f"The load generator was late itself (p99 {format_ms(report.load_generator.lateness_ms_p99)} ms)"
+        )
     where = f"{len(spoilt)} of {plural(len(points), 'point')}"
     return f"The load generator was late itself in {where} ({spoilt[-1].reason})"
 
@@ -98,7 +100,7 @@ def _profile(report: Report) -> Iterator[str]:
 
 def conditions(report: Report) -> list[tuple[str, str]]:
     """What was run on what, in a few lines."""
-    profile, environment, engine = report.profile or {}, report.environment, report.engine
+    profile, environment, engine = report.profile or {}, report.environment, report.backend
     server = server_of(report)
     facts = [
         ("server", _joined(server, engine.get("protocol"), by=", ")),
@@ -120,7 +122,7 @@ def conditions(report: Report) -> list[tuple[str, str]]:
 
 def server_of(report: Report) -> str:
     """The address of the server that answered; empty where the engine ran here."""
-    return str(report.engine.get("url") or "")
+    return str(report.backend.get("url") or "")
 
 
 def _beat(profile: Mapping[str, Any]) -> str:
@@ -198,20 +200,24 @@ def _plain(value: Any) -> str:
 def deciding_point(report: Report) -> TrialResult | None:
     """The point that the answer rests on: a judged run at the safe number, else the last point."""
     capacity = report.capacity
-    if capacity is None or not capacity.points:
+    if capacity is None or not capacity.trials:
         return None
     safe = capacity.safe_sessions
-    held = [p for p in capacity.points if p.sessions == safe and p.verdict == "pass" and p.role != "screen"]
-    return held[0] if held else capacity.points[-1]
+    held = [
+        p for p in capacity.trials if p.sessions == safe and p.verdict == "pass" and p.purpose != "screen"
+    ]
+    return held[0] if held else capacity.trials[-1]
 
 
 def failing_point(report: Report) -> TrialResult | None:
     """The point that shows the first failing number, preferring one that was judged to one that was looked at."""
     capacity = report.capacity
-    if capacity is None or capacity.first_failing is None:
+    if capacity is None or capacity.lowest_failing_sessions is None:
         return None
-    failed = [p for p in capacity.points if p.sessions == capacity.first_failing and p.verdict == "fail"]
-    return max(failed, key=lambda point: point.role != "screen", default=None)
+    failed = [
+        p for p in capacity.trials if p.sessions == capacity.lowest_failing_sessions and p.verdict == "fail"
+    ]
+    return max(failed, key=lambda point: point.purpose != "screen", default=None)
 
 
 def setting(settings: Mapping[str, Any], key: str) -> Any:

@@ -1,6 +1,6 @@
 """`events.jsonl`: a run's facts, one JSON object a line, on disk as soon as the run has begun.
 
-The first line names the format: `{"schema": "metronome.events/1", ...}`. Every other line is `{"t":
+The first line names the format: `{"schema": "metronome.events/2", ...}`. Every other line is `{"t":
 seconds since the file was opened, "kind": ..., "data": {...}}`. A line goes out in one write to the
 system, so a killed process loses at most the line it was at; a loss of power may cost more, nothing is
 synced. When the disk refuses, the user is told once and the run goes on; what was written stays. A
@@ -26,7 +26,7 @@ from metronome_cli.results.run_report import SCHEMA
 if TYPE_CHECKING:
     from metronome_cli.results.events import Snapshot
 
-EVENTS_SCHEMA = "metronome.events/1"
+EVENTS_SCHEMA = "metronome.events/2"
 EVENTS_FILE = "events.jsonl"
 OLD = ".previous"
 PREAMBLE = ("audio", "notice", "phase")  # nothing can be rebuilt from these alone

@@ -58,9 +58,10 @@ class EventReplay:
             raise TypeError("t, kind and data have to be a number, text and an object")
         self.last_t_s = max(self.last_t_s, float(time_s))
         takers = {
-            "run": self._take_run, "audio": self._take_audio, "phase": self._take_phase,
-            "window": self._take_window, "point": self._take_point, "collapse": self._take_collapse,
-            "arm": self._take_arm, "trials": self._take_trials, "engine": self._take_engine,
+            "run_started": self._take_run, "audio": self._take_audio, "phase": self._take_phase,
+            "window": self._take_window, "trial": self._take_point, "collapse": self._take_collapse,
+            "policy_run": self._take_arm, "repeats": self._take_trials,
+            "backend_started": self._take_engine,
             "report": self._take_report,
         }  # fmt: skip
         if kind in takers:
@@ -96,7 +97,7 @@ class EventReplay:
         self.timeline, self.collapse = WindowTimeline(), None
 
     def _take_collapse(self, data: dict[str, Any]) -> None:
-        self.collapse = _of(Collapse, {key: value for key, value in data.items() if key != "arm"})
+        self.collapse = _of(Collapse, {key: value for key, value in data.items() if key != "policy_run"})
 
     def _take_arm(self, data: dict[str, Any]) -> None:
         self.arms.append(_of(PolicyRun, data))
@@ -122,18 +123,18 @@ class EventReplay:
             {
                 **self.conditions,
                 "weights": self._weights(),
-                "engine": self.engine,
+                "backend": self.engine,
                 "status": "interrupted",
                 "verdict": verdict,
                 "exit_code": int(exit_code_for("interrupted", verdict)),
-                "answer": self._answer(capacity),
+                "summary": self._answer(capacity),
                 "duration_s": self.last_t_s,
                 "audio": self.audio.model_dump(mode="json"),
                 "capacity": capacity.model_dump(mode="json") if capacity else None,
-                "arms": [arm.model_dump(mode="json") for arm in self.arms],
-                "trials": [series.model_dump(mode="json") for series in self.trials],
+                "policy_runs": [arm.model_dump(mode="json") for arm in self.arms],
+                "repeats": [series.model_dump(mode="json") for series in self.trials],
                 "objectives": [o.model_dump(mode="json") for o in self._objectives()],
-                "generator": generator_of(self.points).model_dump(mode="json"),
+                "load_generator": generator_of(self.points).model_dump(mode="json"),
             },
         )
 
@@ -147,7 +148,7 @@ class EventReplay:
             verdict="inconclusive",
             reason="the run was cut off before this point was judged",
             ended_by="interrupted",
-            role=self.phase,
+            purpose=self.phase,
             policy=str((self.conditions or {}).get("profile", {}).get("policy", "")),
             frames=sum(w.frames for w in counted),
             misses=sum(w.misses for w in counted),
@@ -156,31 +157,31 @@ class EventReplay:
             latency_ms=LatencyMs(max=max(latest, default=None)),
             occupancy_max=max(filled, default=None),
             collapse=self.collapse,
-            timeline=windows,
-            windows_each=self.timeline.each,
+            windows=windows,
+            windows_merged=self.timeline.each,
         )
 
     def _single(self) -> bool:
-        return any(point.role == "single" for point in self.points) or self.phase == "single"
+        return any(point.purpose == "single" for point in self.points) or self.phase == "single"
 
     def _verdict(self) -> Verdict:
         """One judged number of sessions stands; a search that did not end is inconclusive."""
         return self.points[-1].verdict if self._single() and self.points else "inconclusive"
 
     def _capacity(self, points: list[TrialResult]) -> Capacity:
-        failed = [point for point in self.points if point.verdict == "fail" and point.role != "screen"]
+        failed = [point for point in self.points if point.verdict == "fail" and point.purpose != "screen"]
         first = min(failed, key=lambda point: point.sessions, default=None)
         settings = (self.conditions or {}).get("settings", {})
         profile = (self.conditions or {}).get("profile") or {}
         length = setting(settings, "session_length") or profile.get("session_length", 0.0)
         return Capacity(
             safe_sessions=confirmed(self.points),
-            first_failing=first.sessions if first else None,
-            binding=first.binding if first else "none",
+            lowest_failing_sessions=first.sessions if first else None,
+            limited_by=first.limited_by if first else "none",
             session_length_s=float(length),
-            method="single" if self._single() else str(setting(settings, "method") or "ramp"),
-            ramp=self.ramp,
-            points=points,
+            method="single" if self._single() else str(setting(settings, "search_method") or "ramp"),
+            ramp_windows=self.ramp,
+            trials=points,
         )
 
     def _weights(self) -> Any:
@@ -229,7 +230,7 @@ def confirmed(points: Iterable[TrialResult]) -> int | None:
 
 
 def _confirms(point: TrialResult) -> bool:
-    return point.role in ("confirm", "next", "soak", "single")
+    return point.purpose in ("confirm", "exceed", "soak", "single")
 
 
 def _of(kind: type[_T], data: Any) -> _T:

@@ -30,10 +30,10 @@ def render_junit(report: Report) -> str:
     for objective in report.objectives:
         _case(suite, report, objective)
     if report.status != "complete":
-        _problem(_new_case(suite, report, "run"), "error", report.error or report.status, report.answer)
+        _problem(_new_case(suite, report, "run"), "error", report.error or report.status, report.summary)
     elif not report.objectives:
-        _judge(_new_case(suite, report, "answer"), report.verdict, report.answer, report.answer)
-    ET.SubElement(suite, "system-out").text = xml_text("\n".join([report.answer, *notes(report)]))
+        _judge(_new_case(suite, report, "answer"), report.verdict, report.summary, report.summary)
+    ET.SubElement(suite, "system-out").text = xml_text("\n".join([report.summary, *notes(report)]))
     _totals(suite, report)
     suites = ET.Element("testsuites", {"name": "metronome"})
     suites.append(suite)
@@ -44,10 +44,10 @@ def render_junit(report: Report) -> str:
 def _properties(suite: ET.Element, report: Report) -> None:
     capacity = report.capacity
     facts = {
-        "answer": report.answer,
+        "summary": report.summary,
         "verdict": report.verdict,
         "safe_sessions": capacity.safe_sessions if capacity else None,
-        "binding": capacity.binding if capacity else None,
+        "limited_by": capacity.limited_by if capacity else None,
         "clock": report.clock,
         "weights": report.weights,
         "version": report.version,

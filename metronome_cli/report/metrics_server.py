@@ -1,4 +1,4 @@
-"""`--prometheus HOST:PORT`: an observer that answers GET /metrics while the run lasts.
+"""`--prometheus-listen HOST:PORT`: an observer that answers GET /metrics while the run lasts.
 
 The server lives in daemon threads of its own and answers from what the run last told; a scrape never waits for
 a step, nor a step for a scrape (but for the interpreter's lock, a fraction of a millisecond each time).
@@ -61,7 +61,7 @@ class MetricsServer:
     def event(self, kind: str, data: dict[str, Any]) -> None:
         """Judged points and collapses are counted."""
         with self._lock:
-            if kind == "point":
+            if kind == "trial":
                 self._totals.points[str(data.get("verdict"))] += 1
             elif kind == "collapse":
                 self._totals.collapses += 1
@@ -88,7 +88,7 @@ def _listen(address: tuple[str, int], page: Any) -> ThreadingHTTPServer:
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"--prometheus: cannot listen on {_bracketed(address[0])}:{address[1]}: {why}",
+            f"--prometheus-listen: cannot listen on {_bracketed(address[0])}:{address[1]}: {why}",
             hint="give another address, such as :9465",
         ) from error
 

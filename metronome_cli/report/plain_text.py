@@ -24,7 +24,7 @@ _GAP = "  "
 def render_text(report: Report, width: int | None = None) -> str:
     """The report in lines of at most `width` columns (the terminal's, 100 in a pipe), no final newline."""
     width = max(30, width or stdout_width())
-    blocks = [fill(report.answer or "No answer.", width)]
+    blocks = [fill(report.summary or "No answer.", width)]
     blocks += [render_table(table, width) for table in tables(report)]
     blocks.append(small_plot(report, width))
     blocks.append(_facts(conditions(report), width))

@@ -86,15 +86,15 @@ def _tables(profile: Profile, card: ProfileCard) -> Iterator[Table]:
 
 def _frame(profile: Profile) -> list[list[str]]:
     frame, tokens = profile.frame, profile.tokens
-    out = f"{tokens.out.listening:,} listening, {tokens.out.speaking:,} speaking"
+    out = f"{tokens.decode.listening:,} listening, {tokens.decode.speaking:,} speaking"
     summed = ", all streams summed into the positions in" if tokens.fused else ""
-    turns = f"speaks {percent(profile.turns.speaking_share)} of the time"
-    if 0 < profile.turns.speaking_share < 1:
-        turns += f", {format_duration(profile.turns.turn)} a turn"
+    turns = f"speaks {percent(profile.turn_taking.speaking_share)} of the time"
+    if 0 < profile.turn_taking.speaking_share < 1:
+        turns += f", {format_duration(profile.turn_taking.mean_turn)} a turn"
     return [
         ["period", f"{format_duration(frame.period_s)}, deadline {format_duration(frame.deadline_s)}"],
         ["audio", f"{frame.sample_rate:,} Hz, {frame.samples:,} samples a frame"],
-        ["positions in", number(tokens.into)],
+        ["positions in", number(tokens.prefill)],
         ["tokens out", out + summed],
         ["turns", turns],
         ["adapter", profile.adapter or "none: for planning only"],
@@ -106,14 +106,15 @@ def _shape(profile: Profile) -> list[list[str]]:
     rows = [
         [
             "decoder",
-            f"{plural(shape.layers, 'layer')}, hidden {shape.hidden:,}, MLP {_known(shape.mlp)}, {shape.dtype}",
+            f"{plural(shape.layers, 'layer')}, hidden {shape.hidden_size:,}, MLP {_known(shape.intermediate_size)}, "
+            f"{shape.dtype}",
         ],
         [
             "attention",
             f"{plural(shape.heads, 'head')}, {plural(shape.kv_heads, 'KV head')} of width {shape.head_dim}",
         ],
-        ["vocabulary", _known(shape.vocab)],
-        ["context", f"{_known(shape.context)} positions, rotary base {shape.rope_theta:,.0f}"],
+        ["vocabulary", _known(shape.vocab_size)],
+        ["context", f"{_known(shape.context_length)} positions, rotary base {shape.rope_theta:,.0f}"],
     ]
     if shape.parameters:
         active = f", {shape.active_parameters:,} used by one token" if shape.active_parameters else ""
@@ -188,7 +189,7 @@ def _session(profile: Profile, card: ProfileCard) -> list[list[str]]:
     if card.weight_bytes is not None:
         weights = format_size(card.weight_bytes) + ", once for all sessions"
     return [
-        ["policy", f"{card.policy}{sinks}; when no block is free: {profile.exhaustion}"],
+        ["policy", f"{card.policy}{sinks}; when no block is free: {profile.on_pool_full}"],
         [f"cache after {at}", f"{format_size(card.cache_bytes_per_session)} on average"],
         ["one session", card.cache],
         ["outside the pool", format_size(card.state_bytes_per_session)],

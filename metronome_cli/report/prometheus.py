@@ -37,22 +37,22 @@ LATENCY = Series(
 FRAMES = Series("metronome_frames_total", "counter", "Frames answered.")
 MISSES = Series("metronome_deadline_misses_total", "counter", "Frames answered after their deadline.")
 EMPTY = Series("metronome_empty_frames_total", "counter", "Frames that owed an answer and brought nothing.")
-STEPS = Series("metronome_steps_total", "counter", "Engine steps.")
-POINTS = Series("metronome_points_total", "counter", "Numbers of sessions judged, by verdict.")
+STEPS = Series("metronome_batches_total", "counter", "Engine steps.")
+POINTS = Series("metronome_trials_total", "counter", "Numbers of sessions judged, by verdict.")
 COLLAPSES = Series("metronome_collapses_total", "counter", "Silent collapses seen.")
 SESSIONS = Series(
     "metronome_sessions", "gauge", "Open sessions, by whether they are answered or wait for memory."
 )
 OFFERED = Series("metronome_sessions_offered", "gauge", "Sessions that asked for a seat in this phase.")
 SHED = Series("metronome_sessions_shed", "gauge", "Sessions turned away or ended by admission in this phase.")
-CAP = Series("metronome_admission_cap_sessions", "gauge", "The controller's cap.")
+CAP = Series("metronome_admission_limit_sessions", "gauge", "The controller's cap.")
 OCCUPANCY = Series("metronome_kv_pool_occupancy_ratio", "gauge", "Share of the KV pool in use, 0 to 1.")
 DEADLINE = Series("metronome_frame_deadline_seconds", "gauge", "What a frame's latency must not exceed.")
 STAGES = Series("metronome_step_stage_seconds", "gauge", "Mean time of a step in each stage, last window.")
 PROGRESS = Series(
     "metronome_progress_ratio", "gauge", "Share done of the command, or of a search's time, 0 to 1."
 )
-CLOCK = Series("metronome_run_clock_seconds", "gauge", "The run's own clock in this phase.")
+CLOCK = Series("metronome_trial_clock_seconds", "gauge", "The run's own clock in this phase.")
 INFO = Series("metronome_run_info", "gauge", "Always 1; its labels say what is running.")
 ALL = (
     LATENCY, FRAMES, MISSES, EMPTY, STEPS, POINTS, COLLAPSES, SESSIONS, OFFERED, SHED, CAP, OCCUPANCY, DEADLINE,

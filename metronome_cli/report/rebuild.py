@@ -1,8 +1,8 @@
 """Makes a report of `events.jsonl` after a run that could not write its own.
 
-Events say all that is needed: `run` (conditions), `engine` (what ran), `audio`, `window` (a timeline
-point and its phase), `control`, `point` (a judged point), `arm`, `collapse`, `trials`, and `report` (the
-run's own final report, taken as it is). A torn last line is what a kill leaves and is passed over; any
+Events say all that is needed: `run_started` (conditions), `backend_started` (what ran), `audio`, `window`
+(a window and its phase), `admission`, `trial` (a trial with its verdict), `policy_run`, `collapse`, `repeats`, and
+`report` (the run's own final report, taken as it is). A torn last line is what a kill leaves and is passed over; any
 other malformed line is an error.
 """
 
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.files import read_bounded
+from metronome_cli.core.renamed import schema_hint
 from metronome_cli.core.strict_json import BadJson, loads
 from metronome_cli.report.event_log import EVENTS_FILE, EVENTS_SCHEMA
 from metronome_cli.report.event_replay import EventReplay
@@ -73,9 +74,10 @@ def read_events(file: Path) -> Iterator[dict[str, Any]]:
         lines.append(torn)
     if not lines:
         raise UsageError(f"{file}: empty", hint="there is nothing to rebuild")
-    if _parse(file, 1, lines[0]).get("schema") != EVENTS_SCHEMA:
+    found = _parse(file, 1, lines[0]).get("schema")
+    if found != EVENTS_SCHEMA:
         raise UsageError(
-            f"{file}: the first line does not name {EVENTS_SCHEMA!r}", hint="is this events.jsonl?"
+            f"{file}: the first line does not name {EVENTS_SCHEMA!r}", hint=schema_hint(found, EVENTS_SCHEMA)
         )
     for number, line in enumerate(lines[1:], start=2):
         yield _parse(file, number, line)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.files import read_bounded, write_text
+from metronome_cli.core.renamed import schema_hint
 from metronome_cli.core.strict_json import BadJson, dumps, loads
 from metronome_cli.results.run_report import SCHEMA, Report
 
@@ -53,7 +54,7 @@ def parse_report(value: Any, where: str) -> Report:
         stated = f"schema {str(found)[:60]!r}" if found is not None else "no schema"
         raise UsageError(
             f"{where}: {stated}, where {SCHEMA!r} is expected",
-            hint="give a report.json that this version of metronome can read",
+            hint=schema_hint(found, SCHEMA),
         )
     try:
         return Report.model_validate_json(dumps(value), strict=True)

@@ -12,10 +12,17 @@ from metronome_cli.results.network_stats import NetworkStats
 from metronome_cli.results.part import Natural, ReportPart
 
 LimitingFactor = Literal[
-    "deadline", "memory", "context", "slots", "generator", "encoder", "empty", "objective", "none"
+    "deadline", "memory", "context_length", "slots", "load_generator", "empty_frames", "none"
 ]
 TrialEnd = Literal[
-    "complete", "pool_exhausted", "context_limit", "deadline", "refused", "generator", "interrupted", "engine"
+    "completed",
+    "pool_full",
+    "context_limit",
+    "objective_failed",
+    "rejected",
+    "load_generator",
+    "interrupted",
+    "backend_error",
 ]
 
 
@@ -28,25 +35,25 @@ class TrialResult(ReportPart):
     """Of all objectives together."""
     reason: str = ""
     """Why, in words."""
-    binding: LimitingFactor = "none"
+    limited_by: LimitingFactor = "none"
     """What broke first where the verdict is not pass."""
-    ended_by: TrialEnd = "complete"
+    ended_by: TrialEnd = "completed"
     """What ended the measurement."""
-    role: str = ""
+    purpose: str = ""
     """What the point was for: `ramp`, `screen`, `confirm`, `next`, `memory`, `single`, `soak`, `trial`."""
     policy: str = ""
     """What of a session's cache stayed."""
     frames: Natural = 0
     """Frames answered."""
-    steps: Natural = 0
+    batches: Natural = 0
     """Engine steps; the frames of one batch share a step."""
     misses: Natural = 0
     """Frames that came after the deadline."""
-    missed_steps: Natural = 0
+    late_batches: Natural = 0
     """Steps with at least one such frame; these count for confidence."""
-    worst_streak: Natural = 0
+    miss_streak: Natural = 0
     """Most misses in a row of one session."""
-    lost_beat: Natural = 0
+    sessions_fell_behind: Natural = 0
     """Sessions whose backlog passed its limit."""
     empty_frames: Natural = 0
     """Frames that were due an answer and carried none."""
@@ -56,27 +63,27 @@ class TrialResult(ReportPart):
     """Answer available minus due time, over all frames."""
     occupancy_max: float | None = None
     """Highest occupancy of the KV pool, 0 to 1."""
-    pool_full_t_s: float | None = None
+    pool_full_at_s: float | None = None
     """When a session first found no block, on the run's clock; null: never."""
     stages_ms: dict[str, float] = Field(default_factory=dict)
     """Mean time of each stage of a step."""
-    ended_sessions: dict[str, Natural] = Field(default_factory=dict)
+    sessions_ended_early: dict[str, Natural] = Field(default_factory=dict)
     """Sessions that ended before their time, by reason."""
     preemptions: Natural = 0
     """Sessions that gave up their blocks to others."""
     recomputed_tokens: Natural = 0
     """Positions that were computed again, after preemption or recycling."""
-    generator_late_ms_p99: float | None = None
+    load_generator_lateness_ms_p99: float | None = None
     """99th percentile of the load generator's own lateness."""
     objectives: list[ObjectiveResult] = Field(default_factory=list)
     """Each objective at this point."""
     collapse: Collapse | None = None
     """Where the run stopped carrying output; null: it did not."""
-    timeline: list[Window] = Field(default_factory=list)
+    windows: list[Window] = Field(default_factory=list)
     """The point's windows in order."""
-    windows_each: Natural = 1
+    windows_merged: Natural = 1
     """Windows that each entry of a long timeline stands for: peaks are the highest, counts are sums."""
-    wire: NetworkStats | None = None
+    network: NetworkStats | None = None
     """What only sockets tell; null where the engine ran in this process."""
 
 
@@ -85,29 +92,29 @@ class Capacity(ReportPart):
 
     safe_sessions: Natural | None = None
     """Largest number of sessions confirmed to hold every objective; null: none was."""
-    first_failing: Natural | None = None
+    lowest_failing_sessions: Natural | None = None
     """Smallest number of sessions seen to fail; null: none was."""
-    binding: LimitingFactor = "none"
+    limited_by: LimitingFactor = "none"
     """What stops the next step."""
     session_length_s: float
     """How long each session has to hold."""
-    undecided: str | None = None
+    inconclusive_reason: str | None = None
     """Why there is no safe number, or none that fails; null: there are both, or the points say it themselves."""
     method: str
     """`ramp`, `bisect`, `single` where one number was judged, or `replay` of several recorded ones."""
-    step: Natural = 1
+    resolution_sessions: Natural = 1
     """Resolution of the search, in sessions."""
     confidence: float = 0.99
     """Confidence of each verdict."""
-    binding_stage: str | None = None
+    slowest_stage: str | None = None
     """Slowest stage of the step, where the deadline binds."""
-    search_ceiling_sessions: Natural | None = None
+    memory_ceiling_sessions: Natural | None = None
     """The search looked no higher: with one session more the caches would not fit the pool even between frames. A frame
     takes more while it is served, so fewer sessions may hold; null: not known.
     """
-    gains: dict[str, float] = Field(default_factory=dict)
+    controller: dict[str, float] = Field(default_factory=dict)
     """Every gain of the controller."""
-    ramp: list[Window] = Field(default_factory=list)
+    ramp_windows: list[Window] = Field(default_factory=list)
     """The controller's windows while it looked for the range."""
-    points: list[TrialResult] = Field(default_factory=list)
+    trials: list[TrialResult] = Field(default_factory=list)
     """Every point in the order in which it was measured."""

@@ -109,8 +109,8 @@ class Observer(Protocol):
         """A few times a second."""
 
     def event(self, kind: str, data: dict[str, Any]) -> None:
-        """A fact worth keeping: "run", "audio", "control", "window", "point", "session", "collapse", "unwritten",
-        "report".
+        """A fact worth keeping: "run_started", "backend_started", "audio", "admission", "window", "trial",
+        "policy_run", "repeats", "collapse", "write_failed", "report".
         """
 
     def notice(self, message: str) -> None:
@@ -155,7 +155,7 @@ class WriteFailures(ObserverGroup):
         self._lost: list[dict[str, Any]] = []
 
     def event(self, kind: str, data: dict[str, Any]) -> None:
-        if kind == "unwritten":
+        if kind == "write_failed":
             self._lost.append(data)
 
     def tell(self) -> None:

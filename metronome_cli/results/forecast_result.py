@@ -25,15 +25,15 @@ class HazardForecast(ReportPart):
 
     name: str
     """`pool`, `context`, or `stage NAME` (its pool) and `stage NAME limit`."""
-    first_order_s: float | None = None
+    mean_growth_time_s: float | None = None
     """Where the mean growth puts it, in seconds; null: never."""
-    t_sat_s: Interval
+    fill_time_s: Interval
     """When it comes, in seconds."""
     collapse_probability: float
     """Probability that it comes within the session length."""
     blocks: Natural | None = None
     """Blocks of the pool; null for a limit."""
-    settles_at: float | None = None
+    steady_occupancy: float | None = None
     """Occupancy once every window is full; null: it grows without end."""
 
 
@@ -51,7 +51,7 @@ class MemoryLine(ReportPart):
 class ImpliedPool(ReportPart):
     """What a collapse that was seen elsewhere implies, where pool or rate were not told."""
 
-    t_sat_s: float
+    fill_time_s: float
     """When the pool was full there, in seconds."""
     sessions: Natural
     """Of how many sessions."""
@@ -106,23 +106,23 @@ class Forecast(ReportPart):
     """Sessions asked for; null for a trace or a server."""
     session_length_s: float | None = None
     """How long each of them lasts, in seconds."""
-    t_sat_s: Interval
+    fill_time_s: Interval
     """When the run ends by itself (a full pool, or what binds before), in seconds; a null estimate: it never
     does.
     """
     collapse_probability: float | None
     """Probability that this happens before the sessions end."""
-    comes_first: str = "none"
+    first_hazard: str = "none"
     """What is at `t_sat_s`, be that after the session length; `none` where nothing ever is."""
-    binding: str
+    limited_by: str
     """What stops the load within the session length; `none` where that is less likely than `confidence` allows. Of a
     trace or a server: what stops it at `t_sat_s`.
     """
     max_sessions: Natural | None
     """Most sessions that live through the session length, with `confidence`."""
-    max_sessions_binding: str = "none"
+    max_sessions_limited_by: str = "none"
     """What stops one session more."""
-    safe_window: Natural | None
+    fitting_window_tokens: Natural | None
     """Largest window, in tokens, at which the asked number of sessions fits."""
     confidence: float | None = None
     """Confidence of `max_sessions`."""
@@ -136,29 +136,29 @@ class Forecast(ReportPart):
     """Base of the rotary positions; null: no file says."""
     memory: list[MemoryLine] = Field(default_factory=list)
     """How the pool was sized, where memory was given."""
-    implied: ImpliedPool | None = None
+    implied_pool: ImpliedPool | None = None
     """What a collapse seen elsewhere implies."""
-    saturates: bool | None = None
+    fills: bool | None = None
     """Whether a trace or server is on its way to a full pool; null: too little is known."""
     reason: str = ""
     """Why, in words."""
     occupancy: float | None = None
     """Occupancy at the last sample used."""
-    rate_per_s: float | None = None
+    fill_rate_per_s: float | None = None
     """Share of the pool that fills a second."""
-    falling: bool = False
+    fill_rate_falling: bool = False
     """The fill slows down: frames are served later than they come, or sessions leave."""
     served_share: float | None = None
     """Frames served of those offered in the fitted part; null: not recorded."""
     remaining_s: float | None = None
     """From the last sample to a full pool, in seconds."""
-    observed_t_sat_s: float | None = None
+    observed_fill_time_s: float | None = None
     """When the trace itself reached a full pool, in seconds."""
     fitted_until_s: float | None = None
     """End of the fitted part, in the trace's own time."""
     collapsed: bool = False
     """The pool is full and no token comes."""
-    gaps: list[str] = Field(default_factory=list)
+    sample_notes: list[str] = Field(default_factory=list)
     """What was missing, left out or odd about the samples."""
     assumptions: list[str] = Field(default_factory=list)
     """What the forecast takes for granted."""
@@ -181,7 +181,7 @@ class GpuEstimate(ReportPart):
     """Sessions whose step keeps the deadline."""
     sessions: Interval
     """The smaller of both."""
-    binding: str
+    limited_by: str
     """`memory`, `deadline` or `none`."""
     step_ms: dict[str, float] = Field(default_factory=dict)
     """Estimated step time in milliseconds, by number of sessions."""
@@ -198,19 +198,19 @@ class FleetSize(ReportPart):
 
     gpus: Natural
     """GPUs."""
-    seats: Natural
+    slots: Natural
     """Sessions that they seat, headroom taken off."""
     utilisation: float
     """Share of the seats that is taken on average."""
     blocking: float
     """Share of callers turned away, when any free seat is found."""
-    blind_blocking: float
+    random_routing_blocking: float
     """The same when callers are dealt out to GPUs blindly."""
     node_down_blocking: float
     """The same as `blocking` with one node down."""
-    displaced: float
+    sessions_lost_with_node: float
     """Sessions on one node, on average: those that its failure ends."""
-    reseated: float
+    readmitted_share: float
     """Share of them that find a seat elsewhere at once."""
 
 
@@ -229,7 +229,7 @@ class FleetPlan(ReportPart):
     """Share of each GPU's seats that is kept free."""
     gpus_per_node: Natural
     """GPUs that fail together."""
-    target_blocking: float
+    max_blocking: float
     """Share of callers that may be turned away."""
     gpus_needed: Natural
     """Fewest GPUs that keep it."""

@@ -23,7 +23,7 @@ class GridCellResult(ReportPart):
     """Timed steps."""
     median_ms: float | None = None
     """Median time of a step; null when it was not measured."""
-    noise: float | None = None
+    median_relative_error: float | None = None
     """Relative standard error of the median."""
     stages_ms: dict[str, float] = Field(default_factory=dict)
     """Mean time of each stage in a step."""
@@ -51,17 +51,17 @@ class PolicyCost(ReportPart):
     """a of T = a + b N + c N r: what a step costs whoever comes."""
     per_session_ms: float | None = None
     """b: what each session adds."""
-    per_kilotoken_ms: float | None = None
+    per_1000_tokens_ms: float | None = None
     """c: what a thousand resident tokens of one session add."""
-    fit_spread: float | None = None
+    fit_relative_rmse: float | None = None
     """Relative root-mean-square error of the fit."""
-    oldest_over_youngest: float | None = None
+    age_ratio: float | None = None
     """Step time at the oldest age over that at the youngest, at the largest batch, of steps that took turns."""
-    ratio_low: float | None = None
+    age_ratio_low: float | None = None
     """Lower end of that ratio, at 95 % one-sided."""
-    ratio_high: float | None = None
+    age_ratio_high: float | None = None
     """Upper end."""
-    flat: bool | None = None
+    age_independent: bool | None = None
     """Whether the step's time does not grow with the session's age; null when not seen, or when steps varied too
     much to tell."""
     deadline_limits: list[DeadlineLimit] = Field(default_factory=list)
@@ -77,7 +77,7 @@ class DevicePeaksResult(ReportPart):
     """Compute: gemm."""
     weight_bytes: int
     """Weights that one pass through the decoder reads."""
-    floor_ms: float
+    weight_read_floor_ms: float
     """Least time of a decode pass at batch 1."""
     share_of_bandwidth: float | None = None
     """The decode stage's share of the bandwidth limit at batch 1."""
@@ -94,9 +94,9 @@ class ProbeResult(ReportPart):
     """The grid of `latency`."""
     policies: list[PolicyCost] = Field(default_factory=list)
     """The cost of a step under each policy."""
-    limits: DevicePeaksResult | None = None
+    device_peaks: DevicePeaksResult | None = None
     """The device's limits."""
-    movers: list[str] = Field(default_factory=list)
+    time_breakdown: list[str] = Field(default_factory=list)
     """What would move the cost, most first."""
     quality: QualityResult | None = None
     """The answer of `probe quality`."""

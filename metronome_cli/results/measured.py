@@ -57,7 +57,7 @@ class Window(ReportPart):
     """Sessions that are stuck for want of a block."""
     sessions: Natural = 0
     """Sessions seated."""
-    cap: float | None = None
+    session_limit: float | None = None
     """Sessions that the controller admits."""
     p50_ms: float | None = None
     """Median frame latency in the window."""
@@ -88,7 +88,7 @@ class Collapse(ReportPart):
     """Sessions that still moved."""
     waiting: Natural
     """Sessions that waited for a block."""
-    last_output_t_s: float | None = None
+    last_output_s: float | None = None
     """When the last frame that carried output was answered."""
-    last_output_frame: Natural | None = None
+    last_output_period: Natural | None = None
     """Its number, counted in periods from the start."""

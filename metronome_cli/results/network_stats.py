@@ -23,33 +23,33 @@ class Spread(ReportPart):
 class NetworkStats(ReportPart):
     """What only sockets tell of a point that was measured on a server over the network."""
 
-    handshake_ms: Spread = Spread()
+    session_setup_ms: Spread = Spread()
     """From a caller's knock to the seat: on a server that lets callers wait, the queue."""
-    pacing_late_ms: Spread = Spread()
+    send_lateness_ms: Spread = Spread()
     """From a frame's planned sending to its handing over to the socket; the generator's own error."""
-    late_share: float | None = None
+    late_send_share: float | None = None
     """Share of the frames that went out more than 5 ms after their time; null: none was sent."""
     workers: Natural = 0
     """Processes with callers in them, beside the one that counts; 0: they were in that one."""
-    cpu_share: float | None = None
+    busiest_process_cpu_share: float | None = None
     """Processor time of the busiest process with callers, as a share of one core, while they spoke."""
     server_backlog_ms: Spread = Spread()
     """Input that the server says it has not dealt with, where its protocol says so."""
-    output_per_input: float | None = None
+    output_s_per_input_s: float | None = None
     """Seconds of output for a second of input; null where output is not counted in seconds."""
-    expected_output_per_input: float | None = None
+    expected_output_s_per_input_s: float | None = None
     """What the protocol owes; null where the model may be silent."""
-    seated: Natural = 0
+    sessions_started: Natural = 0
     """Callers who got a seat."""
-    refused: Natural = 0
+    sessions_rejected: Natural = 0
     """Callers who were turned away, and told so."""
-    queued: Natural = 0
+    sessions_queue_timeout: Natural = 0
     """Callers who were left waiting without a word until they gave up."""
     reconnects: Natural = 0
     """Connections that broke off and were made again, where the policy is to do so."""
-    ended: dict[str, Natural] = Field(default_factory=dict)
+    end_reasons: dict[str, Natural] = Field(default_factory=dict)
     """Sessions by the reason of their end, those that finished included."""
-    said: dict[str, str] = Field(default_factory=dict)
+    end_details: dict[str, str] = Field(default_factory=dict)
     """By reason, what the first session that ended so was told."""
     scrapes: Natural = 0
     """Answers of the server's metrics."""

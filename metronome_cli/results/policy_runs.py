@@ -15,15 +15,15 @@ class PolicyRun(ReportPart):
     """What it is called in the report."""
     policy: str
     """What of a session's cache stayed."""
-    guard: str | None = None
+    admission_control: str | None = None
     """What stood at the door beside the controller: `memory`, or null."""
-    settled_sessions: float | None = None
+    mean_sessions_mid_run: float | None = None
     """Mean number of sessions in the middle third of the run."""
     collapsed: bool
     """Whether the run stopped carrying output."""
     collapse: Collapse | None = None
     """Where it did."""
-    lost_sessions: Natural = 0
+    sessions_lost: Natural = 0
     """Sessions that were admitted and did not live to their end in health."""
     occupancy_max: float | None = None
     """Highest occupancy of the KV pool, 0 to 1."""
@@ -31,13 +31,13 @@ class PolicyRun(ReportPart):
     """Every objective, judged over the whole arm."""
     filled_share: float | None = None
     """Sessions held, of those that would have fitted, 0 to 1."""
-    generator_late: str | None = None
+    load_generator_late: str | None = None
     """Why its times say nothing of the engine; null: the load generator was on time."""
-    reason: str = ""
+    no_admission_reason: str = ""
     """Why nobody was admitted, in words; empty where somebody was."""
-    timeline: list[Window] = Field(default_factory=list)
+    windows: list[Window] = Field(default_factory=list)
     """The arm's windows in order."""
-    windows_each: Natural = 1
+    windows_merged: Natural = 1
     """Windows that each entry of a long timeline stands for: peaks are the highest, counts are sums."""
 
 
@@ -50,15 +50,15 @@ class RepeatSeries(ReportPart):
     """Sessions in each trial."""
     session_length_s: float
     """Length of each trial, on the run's clock."""
-    trials: Natural
+    repeats: Natural
     """Trials done."""
     collapsed: Natural
     """Trials in which the pool was full before the end."""
-    share_low: float | None = None
+    collapsed_share_low: float | None = None
     """Lower end of the 90 % binomial interval of the share that collapsed."""
-    share_high: float | None = None
+    collapsed_share_high: float | None = None
     """Upper end of it."""
-    predicted_probability: float | None = None
+    forecast_probability: float | None = None
     """Probability of a collapse by the forecast."""
-    collapse_t_s: list[float | None] = Field(default_factory=list)
+    pool_full_at_s: list[float | None] = Field(default_factory=list)
     """When each trial found the pool full; null: it did not."""

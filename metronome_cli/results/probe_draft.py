@@ -48,7 +48,7 @@ class ProbeDraft:
             status=status,
             verdict=verdict,
             exit_code=exit_code_for(status, verdict, signum=stop.signum),
-            answer=answer,
+            summary=answer,
             clock="real",
             started_at=self.started_at,
             duration_s=time.perf_counter() - self.began_s,

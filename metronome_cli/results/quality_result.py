@@ -51,7 +51,7 @@ class FreeRunByAge(ReportPart):
     """Different pairs over all."""
     entropy: float
     """Mean entropy of the next token's distribution, in nats."""
-    echo: float | None = None
+    pinned_repetition: float | None = None
     """Share of its 4-grams that stand in what is pinned; null where less than 4 tokens are."""
 
 
@@ -68,11 +68,11 @@ class AnsweredTurns(ReportPart):
     """F1 of the words with those of the unbounded model's answers."""
     reference_loss: EstimateResult | None = None
     """Mean nats a token of the reference answers."""
-    excess: EstimateResult | None = None
+    excess_loss_nats: EstimateResult | None = None
     """Nats a token above the unbounded model, same turns, once the window slid."""
     dropped_frames: int | None = None
     """Frames of sound that found no room in the pool; null for text."""
-    late_steps: float | None = None
+    late_step_share: float | None = None
     """Share of frame steps that took longer than the deadline; null for text."""
 
 
@@ -91,28 +91,28 @@ class QualityVariant(ReportPart):
     """`rolling` or `absolute`."""
     bytes_per_session: int | None = None
     """Cache of an old session; null where it grows without end."""
-    tested: int
+    tested_up_to_tokens: int
     """Tokens of the longest session looked at."""
     perplexity: float | None = None
     """Of the whole text, up to the trained context."""
-    excess: EstimateResult | None = None
+    excess_loss_nats: EstimateResult | None = None
     """Nats a token above the unbounded model, on the tokens that both can be judged on."""
-    compared: int = 0
+    compared_tokens: int = 0
     """How many tokens those are."""
     by_age: list[PerplexityByAge] = Field(default_factory=list)
     """Perplexity of the text as the session ages."""
-    text_broke: BreakdownResult | None = None
+    text_breakdown: BreakdownResult | None = None
     """Where the prediction of the text broke."""
     turns: AnsweredTurns | None = None
     """The turn-based regime."""
-    spoken: list[FreeRunByAge] = Field(default_factory=list)
+    free_run: list[FreeRunByAge] = Field(default_factory=list)
     """Free decoding as the session ages."""
-    spoken_broke: BreakdownResult | None = None
+    free_run_breakdown: BreakdownResult | None = None
     """Where free decoding broke."""
     sample: str = ""
     """The last that it said."""
     standing: str
-    """`baseline`, `as good`, `worse`, `broke` or `open`."""
+    """`baseline`, `equivalent`, `worse`, `breaks_down` or `inconclusive`."""
     why: str = ""
     """What the standing rests on."""
 
@@ -124,9 +124,9 @@ class Recommended(ReportPart):
     """As the tables name it."""
     bytes_per_session: int | None
     """Cache of an old session."""
-    tested: int
+    tested_up_to_tokens: int
     """Age in tokens up to which it was looked at."""
-    compared_to: int = 0
+    compared_up_to_tokens: int = 0
     """Age in tokens up to which it was compared with unbounded; past the trained context that is no measure."""
     why: str
     """What that rests on."""
@@ -141,7 +141,7 @@ class QualityResult(ReportPart):
     """What was read."""
     text_tokens: int = 0
     """How much of it."""
-    streams: int = 1
+    text_sessions: int = 1
     """Sessions that read it, each a part of its own."""
     questions: int = 0
     """Questions in the set."""
@@ -149,7 +149,7 @@ class QualityResult(ReportPart):
     """Sessions side by side in the turn-based regime."""
     context: int
     """Positions that the model was trained for."""
-    stretch: int
+    age_bucket_tokens: int
     """Tokens of a stretch of text."""
     margin: float
     """Nats a token above the unbounded model that count as nothing."""

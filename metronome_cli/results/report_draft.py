@@ -45,7 +45,7 @@ class ReportDraft:
             status=status,
             verdict=verdict,
             exit_code=exit_code_for(status, verdict, signum=signum),
-            answer=answer,
+            summary=answer,
             started_at=self.started_at,
             duration_s=time.perf_counter() - self.began_s,
             argv=list(self.argv),

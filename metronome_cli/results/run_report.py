@@ -1,6 +1,6 @@
 """The report: what a command measured, under which conditions, and what it concludes.
 
-Schema "metronome.report/1". Strict JSON: `null` for no data, never NaN; times in UTC with `Z`; durations in
+Schema "metronome.report/2". Strict JSON: `null` for no data, never NaN; times in UTC with `Z`; durations in
 seconds or milliseconds as named. Reports are data: reading one never executes anything from it. The text
 under a field is its documentation; the JSON Schema and docs/report.md are made from it (results/schema.py). A
 field may be added under the same schema name; none is renamed, removed or given another meaning.
@@ -23,14 +23,14 @@ from metronome_cli.results.measured import ObjectiveResult
 from metronome_cli.results.part import ReportPart
 from metronome_cli.results.policy_runs import PolicyRun, RepeatSeries
 
-SCHEMA: Literal["metronome.report/1"] = "metronome.report/1"
+SCHEMA: Literal["metronome.report/2"] = "metronome.report/2"
 UtcTime = Annotated[AwareDatetime, AfterValidator(lambda time: time.astimezone(UTC))]
 
 
 class Report(ReportPart):
     """One command's report."""
 
-    schema_: Annotated[Literal["metronome.report/1"], Field(alias="schema")] = SCHEMA
+    schema_: Annotated[Literal["metronome.report/2"], Field(alias="schema")] = SCHEMA
     """Name and version of this format."""
     command: str
     """The command that made it."""
@@ -40,7 +40,7 @@ class Report(ReportPart):
     """Of the whole command; null where it judges nothing."""
     exit_code: Annotated[int, Field(ge=0, le=255)]
     """Exit code of the process."""
-    answer: str = ""
+    summary: str = ""
     """The answer in one sentence, as printed."""
     clock: Literal["real", "virtual"] | None = None
     """Which clock was used."""
@@ -66,9 +66,9 @@ class Report(ReportPart):
     """Each objective where the answer rests."""
     capacity: Capacity | None = None
     """The answer of `capacity`."""
-    arms: list[PolicyRun] = Field(default_factory=list)
+    policy_runs: list[PolicyRun] = Field(default_factory=list)
     """Policies under the same controller and load."""
-    trials: list[RepeatSeries] = Field(default_factory=list)
+    repeats: list[RepeatSeries] = Field(default_factory=list)
     """Repeated runs under different seeds."""
     forecast: Forecast | None = None
     """The answer of `predict`."""
@@ -78,11 +78,11 @@ class Report(ReportPart):
     """The answer of `predict --fleet`."""
     gpus: list[GpuEstimate] = Field(default_factory=list)
     """What cards that are not at hand are estimated to hold."""
-    generator: LoadGeneratorStats = LoadGeneratorStats()
+    load_generator: LoadGeneratorStats = LoadGeneratorStats()
     """The load generator's own lateness."""
     audio: AudioFiles = AudioFiles()
     """What the sessions spoke."""
-    engine: dict[str, Any] = Field(default_factory=dict)
+    backend: dict[str, Any] = Field(default_factory=dict)
     """What ran: device, path through the layers, bytes, stages."""
     error: str | None = None
     """What failed, where `status` is `failed`."""

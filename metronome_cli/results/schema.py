@@ -59,10 +59,11 @@ Every command that measures or forecasts writes one report: `--json` prints it, 
 ships with the package as `metronome_cli/results/report.schema.json`; under one schema name fields may be
 added, never renamed or removed. `metronome report DIR` prints, converts, or rebuilds it.
 
-Beside it, `events.jsonl` grows while the run goes on: a first line with `"schema": "metronome.events/1"`,
-then one object a line with `t` (seconds since the file was opened), `kind` and `data`. Kinds are `run`
-(conditions), `engine`, `audio`, `phase`, `window` (a TimelinePoint and its `phase`), `control`, `point`
-(a Point), `arm`, `trials`, `collapse`, `unwritten`, `notice`, and `report` (the final report). After a kill they are
+Beside it, `events.jsonl` grows while the run goes on: a first line with `"schema": "metronome.events/2"`,
+then one object a line with `t` (seconds since the file was opened), `kind` and `data`. Kinds are
+`run_started` (conditions), `backend_started`, `audio`, `phase`, `window` (a Window and its `phase`), `admission`,
+`trial` (a TrialResult), `policy_run`, `repeats`, `collapse`, `write_failed`, `notice`,
+and `report` (the final report). After a kill they are
 enough to rebuild the report.
 
 This page is made from the model: `python -m metronome_cli.results.schema`."""

@@ -64,9 +64,9 @@ class EngineLoop:
     async def open(self, answer: OnReply) -> ServedSession:
         """A seat. Raises SlotRefused."""
         slot = await self._inside(self._target.open)
-        turns = self.profile.turns
+        turns = self.profile.turn_taking
         self._opened += 1
-        plan = DrawnTurns(turns.speaking_share, turns.turn, seed=self._seed * 1_000_003 + self._opened)
+        plan = DrawnTurns(turns.speaking_share, turns.mean_turn, seed=self._seed * 1_000_003 + self._opened)
         seat = self._seats[slot] = ServedSession(slot, answer, plan)
         return seat
 
@@ -91,7 +91,7 @@ class EngineLoop:
         """Step for ever. Raises EngineError when the engine fails."""
         while True:
             await self._due.wait()
-            batch = [seat for seat in self._seats.values() if seat.frames][: self.profile.max_batch]
+            batch = [seat for seat in self._seats.values() if seat.frames][: self.profile.max_batch_size]
             if batch:
                 await self._step(batch)
             else:
@@ -111,7 +111,7 @@ class EngineLoop:
             seat.answer(outcome)
 
     def _frame_of(self, seat: ServedSession) -> FrameInput:
-        out = self.profile.tokens.out
+        out = self.profile.tokens.decode
         speaks = seat.turns.speaking(seat.served * self.profile.frame.period_s)
         seat.served += 1
         return FrameInput(seat.slot, seat.frames.popleft(), out.speaking if speaks else out.listening)

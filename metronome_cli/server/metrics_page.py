@@ -10,9 +10,9 @@ from metronome_cli.server.engine_loop import EngineLoop
 def metrics_text(room: EngineLoop, started_at: float) -> str:
     """The Prometheus text. `started_at`: seconds since the epoch."""
     pool, profile = room.pool, room.profile
-    assert profile.pool is not None
+    assert profile.kv_pool is not None
     label = f'{{model_name="{profile.name}"}}'
-    size = f'{{num_gpu_blocks="{pool.total_blocks}",block_size="{profile.pool.block_tokens}"}}'
+    size = f'{{num_gpu_blocks="{pool.total_blocks}",block_size="{profile.kv_pool.block_size}"}}'
     rows = [
         ("vllm:kv_cache_usage_perc", "gauge", "Used share of the KV pool, 0 to 1.", label, pool.occupancy),
         ("vllm:num_requests_running", "gauge", "Sessions that move.", label, pool.running),

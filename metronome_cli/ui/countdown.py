@@ -10,7 +10,7 @@ from metronome_cli.ui.glyphs import printable
 
 
 class Countdown:
-    """An observer for `predict --scrape`. A stream that fails is not written to again."""
+    """An observer for `predict --metrics-url`. A stream that fails is not written to again."""
 
     def __init__(self, stream: TextIO, *, redraw: bool) -> None:
         self._stream: TextIO | None = stream

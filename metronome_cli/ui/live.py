@@ -82,7 +82,7 @@ class LiveView:
 
     def event(self, kind: str, data: dict[str, Any]) -> None:
         """A judged point joins the list; a collapse is said at once."""
-        if kind == "point":
+        if kind == "trial":
             self._view.points.append((int(data.get("sessions", 0)), str(data.get("verdict", ""))))
         elif kind == "collapse":
             self.notice(collapse_line(data))

@@ -67,7 +67,7 @@ class PlainLines:
 
     def event(self, kind: str, data: dict[str, Any]) -> None:
         """A judged point and a collapse get a line; other facts go to the events file."""
-        if kind == "point":
+        if kind == "trial":
             self._flush()
             reason = f" ({data['reason']})" if data.get("reason") else ""
             self._line(f"{plural(int(data.get('sessions', 0)), 'session')}: {data.get('verdict')}{reason}")

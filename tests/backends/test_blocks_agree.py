@@ -15,8 +15,8 @@ def profile_of(policy, into, speaking, block_tokens):
         policy=policy,
         adapter="speech-lm",
         adapter_options={"encoder_width": 8, "encoder_blocks": 1},
-        tokens={"into": into, "out": {"listening": 1, "speaking": speaking}},
-        pool={"blocks": 400, "block_tokens": block_tokens},
+        tokens={"prefill": into, "decode": {"listening": 1, "speaking": speaking}},
+        kv_pool={"blocks": 400, "block_size": block_tokens},
     )
 
 

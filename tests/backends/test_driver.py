@@ -80,7 +80,7 @@ def test_sessions_finish_at_their_lifetime_and_make_room():
     driver = driver_on(always(0.002))
     feeder = Feeder(driver, poisson(2.0, seed=3, until_s=60.0, mean_lifetime_s=5.0))
     feeder.run_until(60.0)
-    finished = driver.population.ended["finished"]
+    finished = driver.population.ended["completed"]
     assert feeder.offered == finished + len(driver.population) + feeder.rejected + feeder.refused
     assert finished > 50
 

@@ -33,20 +33,20 @@ def point():
 
 
 def test_the_full_pool_is_named(point):
-    assert point.ended_by == "pool_exhausted"
-    assert point.binding == "memory"
+    assert point.ended_by == "pool_full"
+    assert point.limited_by == "memory"
     assert point.reason.startswith("the talker pool was full at 3.9 s")
     assert point.occupancy_max < 0.2
 
 
 def test_its_occupancy_is_in_the_timeline_and_stays_there_when_thinned(point):
-    used = [window.stage_occupancy["talker"] for window in point.timeline]
+    used = [window.stage_occupancy["talker"] for window in point.windows]
     assert used == sorted(used)
     assert used[-1] == 1.0
-    assert max(w.stage_occupancy["talker"] for w in downsample(point.timeline, 2)) == 1.0
+    assert max(w.stage_occupancy["talker"] for w in downsample(point.windows, 2)) == 1.0
 
 
 def test_without_further_stages_there_is_nothing_to_follow():
     lab = lab_on(always(0.002))
     point = PointRun(lab, PointPlan(2, "single", max_steps=40)).run(into=[])
-    assert all(window.stage_occupancy == {} for window in point.timeline)
+    assert all(window.stage_occupancy == {} for window in point.windows)

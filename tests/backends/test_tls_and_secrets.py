@@ -51,8 +51,8 @@ def test_a_self_signed_server_is_driven_when_its_certificate_is_named(secure, fi
     lab.endpoint = endpoint(secure, "moshi-server", SessionTimeouts(), {}, ca_file=files[0])
     run = RemotePointRun(lab, PointPlan(2, "single", length_s=1.5, settle_early=False))
     point = bounded(lambda: run.run(into=[]))
-    assert point.ended_sessions == {}
-    assert point.wire.seated == 2
+    assert point.sessions_ended_early == {}
+    assert point.network.sessions_started == 2
 
 
 @pytest.mark.parametrize("protocol", ["moshi-server", "auto"])
@@ -123,7 +123,7 @@ def test_keys_reach_the_server_and_appear_nowhere_else(tmp_path, monkeypatch, ca
     with web_server(keep) as url:
         arguments = [
             "capacity",
-            "--target",
+            "--url",
             f"{url}/api/asr-streaming?token={TOKEN}",
             "--protocol",
             "moshi-server",
@@ -143,7 +143,7 @@ def test_keys_reach_the_server_and_appear_nowhere_else(tmp_path, monkeypatch, ca
     for secret in (KEY, HEADER, TOKEN):
         assert secret not in printed
         assert secret not in stored
-    assert json.loads((out / "report.json").read_text())["settings"]["target"]["value"].endswith(
+    assert json.loads((out / "report.json").read_text())["settings"]["url"]["value"].endswith(
         "/api/asr-streaming"
     )
 

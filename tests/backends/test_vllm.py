@@ -83,15 +83,15 @@ def test_what_is_given_stands_above_and_changes_the_reckoning():
     profile = fitted(unbounded(blocks=300), {"block_size": 32, "max_model_len": 500})
     made = engine_arguments(profile, "dir", 1, 0, {"block_size": 32, "max_model_len": 500, "seed": 9})
     assert (made["max_model_len"], made["block_size"], made["seed"]) == (500, 32, 9)
-    assert profile.shape.context == 500
-    assert fitted(unbounded(), {"gpu_memory_utilization": 0.5}).pool is None
+    assert profile.shape.context_length == 500
+    assert fitted(unbounded(), {"gpu_memory_utilization": 0.5}).kv_pool is None
 
 
 def test_blocks_are_as_the_device_wants_them_and_the_pool_keeps_its_positions():
-    pool = fitted(unbounded(blocks=300), {}, block_multiple=32).pool
-    assert (pool.block_tokens, pool.blocks) == (32, 150)
-    assert fitted(unbounded(blocks=300), {"block_size": 64}, block_multiple=32).pool.blocks == 75
-    assert fitted(unbounded(blocks=300), {}).pool.blocks == 300
+    pool = fitted(unbounded(blocks=300), {}, block_multiple=32).kv_pool
+    assert (pool.block_size, pool.blocks) == (32, 150)
+    assert fitted(unbounded(blocks=300), {"block_size": 64}, block_multiple=32).kv_pool.blocks == 75
+    assert fitted(unbounded(blocks=300), {}).kv_pool.blocks == 300
 
 
 def test_a_window_is_told_to_the_model_beside_what_the_user_overrides():

@@ -16,8 +16,8 @@ from metronome_cli.measure.ledger import Ledger
 from tests.capacity.builders import Noise, small_profile
 
 PERIOD_S = 0.04
-FRAME = {"period": "40ms", "sample_rate": 16000, "backlog_limit": 5}
-TOKENS = {"into": 5, "out": {"listening": 3, "speaking": 3}}
+FRAME = {"period": "40ms", "sample_rate": 16000, "max_backlog": 5}
+TOKENS = {"prefill": 5, "decode": {"listening": 3, "speaking": 3}}
 
 
 class Bench:
@@ -65,7 +65,7 @@ def a_profile(**changes):
 
 def test_every_frame_is_answered_once(bench):
     driver = bench().live(4, seconds=0.8, lifetime_s=0.6)
-    assert driver.population.ended == {"finished": 4}
+    assert driver.population.ended == {"completed": 4}
     assert driver.ledger.total.frames == 4 * 15
     assert driver.ledger.total.empty_frames == 0
     assert driver.ledger.total.latency.percentile(0.5) <= driver.ledger.total.latency.max_ms
@@ -94,7 +94,7 @@ def test_growth_is_what_the_profile_says(bench):
 
 
 def test_a_silent_frame_asks_for_the_one_token_that_it_must_and_drops_it(bench):
-    one = bench(a_profile(tokens={"into": 5, "out": {"listening": 0, "speaking": 0}}))
+    one = bench(a_profile(tokens={"prefill": 5, "decode": {"listening": 0, "speaking": 0}}))
     driver = one.live(1, seconds=0.5, lifetime_s=0.4)
     assert [(len(chunk.tokens), chunk.out) for chunk in one.engine.chunks["session-0"]] == [(5, 1)] * 10
     assert driver.ledger.total.frames == 10
@@ -102,7 +102,7 @@ def test_a_silent_frame_asks_for_the_one_token_that_it_must_and_drops_it(bench):
 
 
 def test_fractional_tokens_add_up(bench):
-    one = bench(a_profile(tokens={"into": 1.5, "out": {"listening": 0, "speaking": 0}}))
+    one = bench(a_profile(tokens={"prefill": 1.5, "decode": {"listening": 0, "speaking": 0}}))
     one.live(1, seconds=0.5, lifetime_s=0.4)
     assert sum(len(chunk.tokens) for chunk in one.engine.chunks["session-0"]) == 15
 
@@ -139,7 +139,7 @@ def test_a_window_on_the_same_pool_never_fills_it(bench):
 
 def test_an_engine_that_is_too_slow_loses_the_beat(bench):
     driver = bench(step_s=0.06).live(2, seconds=2.0)
-    assert driver.population.ended["lost_beat"] == 2
+    assert driver.population.ended["fell_behind"] == 2
     assert driver.ledger.total.empty_frames == 0
     assert driver.ledger.worst_streak > 3
 

@@ -68,14 +68,14 @@ def measured(lab, sessions=SESSIONS, settle_early=False, during=lambda run: None
     left = [t for t in threading.enumerate() if t not in before and t.name in ("sockets", "scrape")]
     assert left == []
     assert sockets_to(lab.endpoint.url) == []
-    assert sum(run.wire().ended.values()) == sessions
+    assert sum(run.wire().end_reasons.values()) == sessions
     return run, point
 
 
 def ends_all(url, reason, gone=False, **options):
     """Every session ended for that reason, and the point says so."""
     _, point = measured(remote_lab(url, **options), gone=gone)
-    assert point.ended_sessions == {reason: SESSIONS}
+    assert point.sessions_ended_early == {reason: SESSIONS}
     assert point.verdict == "fail"
     assert f"{SESSIONS} {reason}" in point.reason
     return point
@@ -102,13 +102,13 @@ def test_nobody_listens():
     with sockets.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and not listening
         point = ends_all(f"ws://127.0.0.1:{held.getsockname()[1]}", "unreachable", gone=True)
-    assert (point.ended_by, point.frames) == ("engine", 0)
+    assert (point.ended_by, point.frames) == ("backend_error", 0)
 
 
 def test_refuses_by_http():
     with web_server(hang, process_request=lambda c, r: c.respond(503, "full\n")) as url:
-        point = ends_all(url, "refused")
-    assert (point.ended_by, point.binding) == ("refused", "slots")
+        point = ends_all(url, "rejected")
+    assert (point.ended_by, point.limited_by) == ("rejected", "slots")
     assert "503" in point.reason
 
 
@@ -117,18 +117,18 @@ def test_refuses_in_words():
         await socket.send(pack(type="Error", message="no free channels"))
 
     with web_server(refuse) as url:
-        assert "no free channels" in ends_all(url, "refused").reason
+        assert "no free channels" in ends_all(url, "rejected").reason
 
 
 def test_hangs_before_the_upgrade():
     with raw_server(hang) as url:
-        point = ends_all(url, "queued")
-    assert (point.ended_by, point.binding) == ("refused", "slots")
+        point = ends_all(url, "queue_timeout")
+    assert (point.ended_by, point.limited_by) == ("rejected", "slots")
 
 
 def test_lets_callers_wait_for_a_seat_without_a_word():
     with web_server(hang) as url:
-        assert "no word" in ends_all(url, "queued").reason
+        assert "no word" in ends_all(url, "queue_timeout").reason
 
 
 def test_trickles_the_upgrade():
@@ -138,7 +138,7 @@ def test_trickles_the_upgrade():
             await asyncio.sleep(1.0)
 
     with raw_server(trickle) as url:
-        ends_all(url, "queued")
+        ends_all(url, "queue_timeout")
 
 
 def test_trickles_an_answer():
@@ -151,13 +151,13 @@ def test_trickles_an_answer():
             await asyncio.sleep(1.0)
 
     with raw_server(trickle) as url:
-        ends_all(url, "mute")
+        ends_all(url, "no_output")
 
 
 def test_seats_callers_and_never_answers():
     with web_server(lambda socket: ready_then(socket, hang)) as url:
-        point = ends_all(url, "mute")
-    assert point.binding == "empty"
+        point = ends_all(url, "no_output")
+    assert point.limited_by == "empty_frames"
 
 
 @pytest.mark.parametrize("how", ["closes", "breaks off", "half-closes"])
@@ -173,14 +173,14 @@ def test_goes_away_in_the_middle(how):
             await asyncio.sleep(60)
 
     with raw_server(leave) as url:
-        point = ends_all(url, "closed")
-    assert point.ended_by == "engine"
+        point = ends_all(url, "connection_closed")
+    assert point.ended_by == "backend_error"
 
 
 @pytest.mark.parametrize("what", ["not a map", b"\x93\x01\x02\x03", b"\xff" * 40])
 def test_sends_garbage(what):
     with web_server(lambda socket: ready_then(socket, lambda s: s.send(what))) as url:
-        ends_all(url, "garbage")
+        ends_all(url, "protocol_error")
 
 
 def test_sends_what_is_no_websocket_frame():
@@ -190,7 +190,7 @@ def test_sends_what_is_no_websocket_frame():
         await asyncio.sleep(5)
 
     with raw_server(noise) as url:
-        ends_all(url, "garbage")
+        ends_all(url, "protocol_error")
 
 
 def test_answers_the_upgrade_with_noise():
@@ -202,7 +202,7 @@ def test_answers_the_upgrade_with_noise():
         await asyncio.sleep(0.2)
 
     with raw_server(noise) as url:
-        ends_all(url, "garbage")
+        ends_all(url, "protocol_error")
 
 
 def test_reports_an_error_of_its_own():
@@ -210,7 +210,7 @@ def test_reports_an_error_of_its_own():
         await socket.send(pack(type="Error", message="out of memory\nTraceback"))
 
     with web_server(lambda socket: ready_then(socket, fail)) as url:
-        assert "out of memory Traceback" in ends_all(url, "error").reason
+        assert "out of memory Traceback" in ends_all(url, "server_error").reason
 
 
 @pytest.mark.parametrize("how", ["one huge message", "many small ones", "hours of output"])
@@ -225,7 +225,7 @@ def test_floods(how):
             await asyncio.sleep(0.0 if how == "many small ones" else 0.1)
 
     with web_server(lambda socket: ready_then(socket, flood)) as url:
-        ends_all(url, "flood")
+        ends_all(url, "excess_output")
 
 
 class Huge:
@@ -251,15 +251,15 @@ def test_takes_no_more_audio():
 
     with raw_server(deaf) as url:
         _, point = measured(remote_lab(url, streams=Huge(), length_s=20.0))
-    assert point.ended_sessions == {"stalled": SESSIONS}
+    assert point.sessions_ended_early == {"send_blocked": SESSIONS}
     assert point.verdict != "pass"
 
 
 def test_falls_behind():
     with web_server(lambda socket: answer_all(socket, rate=0.3)) as url:
         _, point = measured(remote_lab(url, length_s=6.0, backlog_limit=5), settle_early=True)
-    assert point.ended_sessions.get("lost_beat")
-    assert (point.verdict, point.binding) == ("fail", "deadline")
+    assert point.sessions_ended_early.get("fell_behind")
+    assert (point.verdict, point.limited_by) == ("fail", "deadline")
 
 
 def test_falls_silent_with_all_sockets_open():
@@ -275,14 +275,14 @@ def test_falls_silent_with_all_sockets_open():
     with web_server(hush) as url:
         _, point = measured(remote_lab(url, length_s=12.0, limits=patient))
     assert point.collapse is not None
-    assert 1.0 < point.collapse.last_output_t_s < 4.0
-    assert (point.verdict, point.binding) == ("fail", "empty")
+    assert 1.0 < point.collapse.last_output_s < 4.0
+    assert (point.verdict, point.limited_by) == ("fail", "empty")
 
 
 def test_a_healthy_server_loses_nobody():
     with web_server(answer_all) as url:
         run, point = measured(remote_lab(url, length_s=3.0))
-    assert point.ended_sessions == {}
+    assert point.sessions_ended_early == {}
     assert point.frames > 0
     assert point.empty_frames == 0
     assert run.wire().output_per_input == pytest.approx(1.0, abs=0.1)
@@ -297,7 +297,7 @@ def test_dies_by_sigkill_and_comes_back():
             server.kill()
 
         _, point = measured(remote_lab(server.url, length_s=20.0), during=kill, gone=True)
-        assert point.ended_sessions == {"closed": SESSIONS}
+        assert point.sessions_ended_early == {"connection_closed": SESSIONS}
         assert (point.verdict, point.ended_by) == ("fail", "engine")
         again = Killable(server.port)
         try:
@@ -319,7 +319,7 @@ def test_a_stop_hangs_everybody_up():
 
     with web_server(answer_all) as url:
         _, point = measured(remote_lab(url, length_s=60.0), during=stop)
-    assert (point.ended_by, point.ended_sessions) == ("interrupted", {})
+    assert (point.ended_by, point.sessions_ended_early) == ("interrupted", {})
     assert len(seen) == (SESSIONS if os.path.exists("/proc/self/net/tcp") else 0)
 
 
@@ -337,23 +337,25 @@ async def answer_some(socket, frames=8):
             return
 
 
-@pytest.mark.parametrize(("policy", "ended"), [("none", "closed"), ("once", "closed"), ("always", None)])
+@pytest.mark.parametrize(
+    ("policy", "ended"), [("none", "connection_closed"), ("once", "connection_closed"), ("always", None)]
+)
 def test_a_broken_connection_is_made_again_as_far_as_the_policy_goes(policy, ended):
     limits = SessionTimeouts(reconnect=policy)
     with web_server(answer_some) as url:
         _, point = measured(remote_lab(url, length_s=2.4, limits=limits))
-    assert point.ended_sessions == ({ended: SESSIONS} if ended else {})
-    returns = point.wire.reconnects
+    assert point.sessions_ended_early == ({ended: SESSIONS} if ended else {})
+    returns = point.network.reconnects
     assert returns == {"none": 0, "once": SESSIONS}.get(policy, returns)
     if policy == "always":
         assert returns > SESSIONS
-        assert "closed, and back" in point.wire.said
+        assert "closed, and back" in point.network.end_details
         assert point.frames > 0
 
 
 def test_whoever_is_refused_never_had_a_connection_to_make_again():
     with web_server(hang, process_request=lambda c, r: c.respond(503, "full\n")) as url:
-        ends_all(url, "refused", limits=SessionTimeouts(reconnect="always"))
+        ends_all(url, "rejected", limits=SessionTimeouts(reconnect="always"))
 
 
 def test_a_server_that_restarts_is_called_again_and_the_gap_counts_as_silence():
@@ -371,7 +373,7 @@ def test_a_server_that_restarts_is_called_again_and_the_gap_counts_as_silence():
 
     with web_server(dies_once, process_request=still_down) as url:
         _, point = measured(remote_lab(url, length_s=6.0, limits=SessionTimeouts(reconnect="always")))
-    assert point.ended_sessions == {}
-    assert point.wire.reconnects == SESSIONS
+    assert point.sessions_ended_early == {}
+    assert point.network.reconnects == SESSIONS
     assert SESSIONS <= point.empty_frames < point.frames
-    assert point.wire.said["closed, and back"]
+    assert point.network.end_details["closed, and back"]

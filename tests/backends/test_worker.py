@@ -93,7 +93,7 @@ def test_a_worker_that_is_gone_takes_its_sessions_with_it():
     share.open(2, math.inf)
     polled(share)
     answer = WorkerReply()
-    answer.add(SessionEnded(0, "closed", "", 1.0, 1.0))
+    answer.add(SessionEnded(0, "connection_closed", "", 1.0, 1.0))
     post.reply = answer
     polled(share)
     post.gone = "was killed by SIGKILL"

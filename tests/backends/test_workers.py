@@ -68,10 +68,10 @@ class Tone:
 def test_steps_hold_the_frames_of_all_workers():
     with web_server(answer_all) as url:
         run, point = measured(lab_of(url, 2, length_s=3.0, streams=Tone()))
-    assert point.ended_sessions == {}
-    assert run.driver.population.ended["finished"] == SESSIONS
+    assert point.sessions_ended_early == {}
+    assert run.driver.population.ended["completed"] == SESSIONS
     assert run.driver.wire.handshake.total == SESSIONS
-    assert point.frames / point.steps == pytest.approx(SESSIONS, abs=0.5)
+    assert point.frames / point.batches == pytest.approx(SESSIONS, abs=0.5)
     assert [share.cpu_share is not None for share in run.driver.population.shares] == [True, True]
 
 
@@ -89,7 +89,7 @@ def test_a_killed_worker_ends_the_point_and_is_named():
     assert time.perf_counter() - began < 60
     assert point.verdict == "inconclusive"
     assert "worker 2 of 2 was killed by SIGKILL" in point.reason
-    assert (point.ended_by, point.binding) == ("generator", "generator")
+    assert (point.ended_by, point.limited_by) == ("load_generator", "generator")
     assert run.driver.population.ended["shed"] == SESSIONS // 2
     assert point.frames > 0
 
@@ -99,14 +99,14 @@ def test_a_worker_too_slow_for_its_share_makes_the_point_inconclusive(monkeypatc
     with web_server(answer_all) as url:
         _, point = measured(lab_of(url, 1, length_s=4.0, streams=Tone(burn_s=0.03)))
     assert point.verdict == "inconclusive"
-    assert point.ended_by == "generator"
+    assert point.ended_by == "load_generator"
     assert "load generator itself was late" in point.reason
     assert "--workers" in point.reason
     health = generator_of([point])
-    assert health.healthy is False
-    assert (health.workers, health.pacing_ms_p999) == (1, point.wire.pacing_late_ms.p999)
-    assert health.late_share > 0.01
-    assert health.cpu_share > 0.1
+    assert health.on_time is False
+    assert (health.workers, health.send_lateness_ms_p999) == (1, point.network.send_lateness_ms.p999)
+    assert health.late_send_share > 0.01
+    assert health.busiest_process_cpu_share > 0.1
 
 
 def test_workers_end_when_nobody_is_left_to_ask():

@@ -19,16 +19,16 @@ def small_profile(policy="window(64, 16)", blocks=2000, backlog_limit=25, max_ba
         {
             "name": "small",
             "title": "a small simulated model",
-            "frame": {"period": "80ms", "sample_rate": 16000, "backlog_limit": backlog_limit},
-            "tokens": {"into": 2, "out": {"listening": 1, "speaking": 2}},
-            "turns": {"speaking_share": 0.5, "turn": "8s"},
+            "frame": {"period": "80ms", "sample_rate": 16000, "max_backlog": backlog_limit},
+            "tokens": {"prefill": 2, "decode": {"listening": 1, "speaking": 2}},
+            "turn_taking": {"speaking_share": 0.5, "mean_turn": "8s"},
             "shape": {
-                "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 8, "hidden": 16, "mlp": 32,
-                "vocab": 64, "dtype": "float32", "context": 65536,
+                "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 8, "hidden_size": 16, "intermediate_size": 32,
+                "vocab_size": 64, "dtype": "float32", "context_length": 65536,
             },
-            "pool": {"blocks": blocks, "block_tokens": 16},
+            "kv_pool": {"blocks": blocks, "block_size": 16},
             "policy": policy,
-            "max_batch": max_batch,
+            "max_batch_size": max_batch,
             "objectives": ["p99<80ms", "empty<1%"],
             **changes,
         }

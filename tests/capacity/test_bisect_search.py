@@ -25,7 +25,7 @@ def test_deadline_binds_within_one_step_of_the_load_that_saturates(method):
     assert found.safe < found.first_failing <= found.safe + 2 * found.step
     saturation = (0.080 - 0.004) / 0.0012  # a step a period, everybody in it
     assert 0.45 * saturation < found.safe < 1.02 * saturation
-    roles = {point.role for point in searched.points}
+    roles = {point.purpose for point in searched.points}
     assert "confirm" in roles
 
 
@@ -66,14 +66,14 @@ def test_one_session_that_fails_where_more_held_is_the_machine():
         return slow * linear(0.004, 0.0012)(batch)
 
     searched, found = search(step_s, observer=observer)
-    assert any(p.sessions > 1 and p.verdict != "fail" for p in searched.points if p.role == "screen")
+    assert any(p.sessions > 1 and p.verdict != "fail" for p in searched.points if p.purpose == "screen")
     assert (found.safe, found.first_failing, found.binding) == (None, None, "deadline")
     assert "1 session failed, though" in found.undecided
 
 
 def test_what_is_safe_was_confirmed_and_what_fails_was_seen_to_fail():
     searched, found = search(linear(0.004, 0.0012))
-    safe = [p for p in searched.points if p.sessions == found.safe and p.role in ("confirm", "next")]
+    safe = [p for p in searched.points if p.sessions == found.safe and p.purpose in ("confirm", "exceed")]
     failing = [p for p in searched.points if p.sessions == found.first_failing]
     assert any(p.verdict == "pass" and p.steps >= 459 for p in safe)
     assert any(p.verdict == "fail" for p in failing)
@@ -95,7 +95,7 @@ def test_one_bad_moment_in_a_look_does_not_end_the_way_up():
     _, calm = search(linear(0.004, 0.0012))
     observer = Recorder()
     searched, disturbed = search(BusyInALook(0.004, 0.0012, observer), observer=observer)
-    first, second = [p for p in searched.points if p.role == "screen"][:2]
+    first, second = [p for p in searched.points if p.purpose == "screen"][:2]
     assert (first.verdict, first.sessions) == ("fail", second.sessions)
     assert abs(disturbed.safe - calm.safe) <= 2 * calm.step
 
@@ -110,7 +110,7 @@ def test_a_confirmation_that_cannot_pass_any_more_is_given_up():
 
     searched, found = search(Every(), max_sessions=8)
     assert found.safe is None
-    confirms = [p for p in searched.points if p.role == "confirm" and p.verdict == "inconclusive"]
+    confirms = [p for p in searched.points if p.purpose == "confirm" and p.verdict == "inconclusive"]
     assert confirms
     assert all(150 <= p.steps < 459 for p in confirms)
 
@@ -121,7 +121,7 @@ def test_a_spent_budget_leaves_what_lies_between_open():
     found = searched.run()
     assert found.safe is not None
     assert found.first_failing > found.safe
-    following = [p for p in searched.points if p.role == "next"]
+    following = [p for p in searched.points if p.purpose == "exceed"]
     assert len(following) <= 1  # only where no number was yet seen to fail
 
 
@@ -133,7 +133,7 @@ def test_out_of_time_without_a_failure_leaps_to_one():
     found = searched.found
     assert (found.safe, found.binding, found.undecided) == (20, "deadline", None)
     assert found.first_failing > 30
-    assert {point.role for point in searched.points} == {"screen"}
+    assert {point.purpose for point in searched.points} == {"screen"}
 
 
 def test_the_leap_begins_above_what_was_seen_not_to_fail():

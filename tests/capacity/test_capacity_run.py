@@ -38,11 +38,11 @@ def test_the_answer_names_what_is_safe_and_what_binds(speech):
     report, _ = run(speech)
     capacity = report.capacity
     assert (report.status, report.verdict, report.exit_code) == ("complete", "pass", 0)
-    assert capacity.safe_sessions < capacity.first_failing
-    assert capacity.binding == "deadline"
-    assert report.answer.startswith(f"Safe: {capacity.safe_sessions} sessions for 10 min (p99 latency ")
-    assert "Binds: deadline" in report.answer
-    assert capacity.gains["target"] == 0.7
+    assert capacity.safe_sessions < capacity.lowest_failing_sessions
+    assert capacity.limited_by == "deadline"
+    assert report.summary.startswith(f"Safe: {capacity.safe_sessions} sessions for 10 min (p99 latency ")
+    assert "Binds: deadline" in report.summary
+    assert capacity.controller["target"] == 0.7
 
 
 def test_silence_is_an_objective_even_when_only_latency_was_asked_for(speech):
@@ -58,8 +58,8 @@ def test_silence_is_an_objective_even_when_only_latency_was_asked_for(speech):
     assert [o.objective for o in report.objectives] == ["p99<80ms", "empty<1%"]
     assert report.verdict == "fail"
     assert report.exit_code == 3
-    assert report.capacity.points[0].ended_by == "pool_exhausted"
-    assert "KV pool was full" in report.answer
+    assert report.capacity.trials[0].ended_by == "pool_full"
+    assert "KV pool was full" in report.summary
 
 
 @pytest.mark.parametrize("nth", [1, 6, 40, 700])
@@ -74,13 +74,13 @@ def test_an_engine_that_fails_at_the_nth_step_leaves_a_report_of_all_before(spee
     report, watcher = run(speech, before_step=fail)
     assert (report.status, report.exit_code) == ("failed", 1)
     assert "out of device memory" in report.error
-    assert "out of device memory" in report.answer
+    assert "out of device memory" in report.summary
     assert report.verdict != "pass"
     told = [data for kind, data in watcher.events if kind == "point"]
-    assert [p["sessions"] for p in told] == [p.sessions for p in report.capacity.points]
+    assert [p["sessions"] for p in told] == [p.sessions for p in report.capacity.trials]
     if nth == 700:
-        assert report.capacity.points
-        assert report.capacity.points[-1].ended_by == "engine"
+        assert report.capacity.trials
+        assert report.capacity.trials[-1].ended_by == "backend_error"
 
 
 @pytest.mark.parametrize("steps", [1, 30, 300, 800])
@@ -105,7 +105,7 @@ def test_stopped_while_it_reads_or_loads_it_begins_nothing_more(speech):
     stop.request(2)
     report, watcher = run(speech, stop=stop)
     assert (report.status, report.exit_code) == ("interrupted", 130)
-    assert report.answer == "Interrupted before anything was measured."
+    assert report.summary == "Interrupted before anything was measured."
     assert "load" not in watcher.phases
 
 
@@ -130,7 +130,7 @@ def test_comparisons_state_counts_and_no_verdict(speech):
     report, _ = run(
         speech, profile=small_profile(blocks=600), compare=True, session_length_s=30.0, offered=60
     )
-    assert [arm.name for arm in report.arms] == ["bounded", "unbounded", "unbounded, memory guard"]
+    assert [arm.name for arm in report.policy_runs] == ["bounded", "unbounded", "unbounded, memory guard"]
     assert report.verdict is None
     assert report.exit_code == 0
 
@@ -144,4 +144,4 @@ def test_the_guard_alone_is_judged(speech):
         offered=60,
     )
     assert report.verdict == "pass"
-    assert len(report.arms) == 1
+    assert len(report.policy_runs) == 1

@@ -34,7 +34,7 @@ assert not {"torch", "transformers", "soundfile"} & set(sys.modules), "loaded"
 
 
 @pytest.mark.parametrize(
-    "flags", [[], ["--sessions", "8"], ["--compare-policies"], ["--sessions", "3", "--trials", "4"]]
+    "flags", [[], ["--sessions", "8"], ["--compare-policies"], ["--sessions", "3", "--repeat", "4"]]
 )
 def test_nothing_is_loaded(flags):
     done = subprocess.run(
@@ -47,7 +47,7 @@ def test_nothing_is_loaded(flags):
     assert done.returncode == 0, done.stderr
     assert "Nothing was loaded and nothing was run." in done.stdout
     assert "KV pool" in done.stdout
-    assert f"{load_profile('smoke').pool.blocks} blocks" in done.stdout
+    assert f"{load_profile('smoke').kv_pool.blocks} blocks" in done.stdout
 
 
 def test_a_judged_point_takes_no_longer_than_foretold():
@@ -108,7 +108,7 @@ def test_of_a_server_it_says_what_would_be_offered_and_nobody_knocks(flags, says
     with socket.create_server(("127.0.0.1", 0)) as door:
         door.settimeout(0.2)
         target = f"ws://127.0.0.1:{door.getsockname()[1]}"
-        assert run(["capacity", "--target", target, "--dry-run", *flags]) == 0
+        assert run(["capacity", "--url", target, "--dry-run", *flags]) == 0
         with pytest.raises(TimeoutError):
             door.accept()
     said = " ".join(capsys.readouterr().out.split())
@@ -121,12 +121,12 @@ def test_of_a_server_it_says_what_would_be_offered_and_nobody_knocks(flags, says
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--target", "nonsense://x"], "is not an address"),
+        (["--url", "nonsense://x"], "is not an address"),
         (
-            ["--target", "ws://h", "--trials", "2", "--sessions", "1"],
-            "--trials is for the engine in this process",
+            ["--url", "ws://h", "--repeat", "2", "--sessions", "1"],
+            "--repeat is for the engine in this process",
         ),
-        (["--target", "ws://h", "--ca-file", "/nowhere.pem"], "/nowhere.pem"),
+        (["--url", "ws://h", "--ca-file", "/nowhere.pem"], "/nowhere.pem"),
     ],
 )
 def test_what_a_server_cannot_be_asked_is_refused_beforehand_too(flags, message, capsys):

@@ -15,25 +15,25 @@ def run(step_s, plan, **kwargs):
 def test_a_light_load_passes_with_the_steps_that_p99_needs():
     point = run(always(0.005), PointPlan(8, "confirm", max_steps=1000))
     assert point.verdict == "pass"
-    assert 459 <= point.steps < 700
+    assert 459 <= point.batches < 700
     assert point.misses == 0
     assert point.latency_ms.p50 <= point.latency_ms.p99 <= point.latency_ms.max
 
 
 def test_an_overload_fails_early_and_the_deadline_binds():
     point = run(lambda n: 0.02 * n, PointPlan(12, "confirm", max_steps=1000))
-    assert (point.verdict, point.ended_by, point.binding) == ("fail", "deadline", "deadline")
-    assert point.steps < 200
+    assert (point.verdict, point.ended_by, point.limited_by) == ("fail", "objective_failed", "deadline")
+    assert point.batches < 200
 
 
 def test_an_unbounded_cache_collapses_silently_and_is_named_for_what_it_is():
     plan = PointPlan(8, "single", ages="start", length_s=120.0)
     point = run(always(0.004), plan, profile=small_profile(**GROWING), length_s=120.0)
-    assert (point.verdict, point.ended_by, point.binding) == ("fail", "pool_exhausted", "memory")
+    assert (point.verdict, point.ended_by, point.limited_by) == ("fail", "pool_full", "memory")
     assert point.misses == 0
     assert point.empty_frames > 0
     expected = 400 * 16 / (8 * 43.75)
-    assert point.pool_full_t_s == pytest.approx(expected, rel=0.15)
+    assert point.pool_full_at_s == pytest.approx(expected, rel=0.15)
     assert point.collapse.occupancy > 0.97
     assert point.collapse.running == 0
     assert point.collapse.waiting == 8
@@ -43,7 +43,7 @@ def test_an_unbounded_cache_collapses_silently_and_is_named_for_what_it_is():
 def test_occupancy_climbs_in_a_line_until_it_is_full():
     plan = PointPlan(8, "single", ages="start", length_s=120.0)
     point = run(always(0.004), plan, profile=small_profile(**GROWING), length_s=120.0)
-    rising = [(p.t_s, p.occupancy) for p in point.timeline if p.t_s < 0.9 * point.pool_full_t_s]
+    rising = [(p.t_s, p.occupancy) for p in point.windows if p.t_s < 0.9 * point.pool_full_at_s]
     slope = rising[-1][1] / rising[-1][0]
     assert all(occupancy == pytest.approx(slope * t, abs=0.06) for t, occupancy in rising)
 
@@ -68,7 +68,7 @@ def test_sessions_without_room_are_refused_and_that_fails():
     point = run(
         always(0.004), PointPlan(100, "memory", ages="end", length_s=2.0), profile=small_profile(**GROWING)
     )
-    assert (point.verdict, point.ended_by, point.binding) == ("fail", "refused", "memory")
+    assert (point.verdict, point.ended_by, point.limited_by) == ("fail", "rejected", "memory")
 
 
 def test_interrupted_is_never_a_pass():
@@ -85,4 +85,4 @@ def test_one_session_is_followed_by_another_until_the_verdict_is_settled():
         into=[]
     )
     assert point.verdict == "pass"
-    assert point.steps >= 459
+    assert point.batches >= 459

@@ -35,18 +35,18 @@ def arms():
 def test_bounded_it_converges_below_the_wall(arms):
     arm = arms["bounded"]
     assert not arm.collapsed
-    assert arm.lost_sessions == 0
+    assert arm.sessions_lost == 0
     assert arm.occupancy_max < 0.7
-    assert 20 < arm.settled_sessions < 62
+    assert 20 < arm.mean_sessions_mid_run < 62
 
 
 def test_unbounded_it_over_admits_into_the_wall(arms):
     arm = arms["unbounded"]
     assert arm.collapsed
-    assert arm.lost_sessions >= arm.collapse.waiting  # though blocks come free when the first of them leave
+    assert arm.sessions_lost >= arm.collapse.waiting  # though blocks come free when the first of them leave
     assert arm.collapse.occupancy > 0.95
     assert arm.collapse.waiting > 10 * arm.collapse.running
-    silent = [p for p in arm.timeline if p.frames and p.frames == p.empty_frames]
+    silent = [p for p in arm.windows if p.frames and p.frames == p.empty_frames]
     assert len(silent) > 5
     assert all(p.misses == 0 for p in silent)  # on time, and nothing in them
 
@@ -54,13 +54,13 @@ def test_unbounded_it_over_admits_into_the_wall(arms):
 def test_the_guard_loses_nobody_and_still_fills_nine_tenths(arms):
     arm = arms[GUARDED.name]
     assert not arm.collapsed
-    assert arm.lost_sessions == 0
+    assert arm.sessions_lost == 0
     assert 0.9 <= arm.occupancy_max <= 1.0
 
 
 def test_the_timeline_says_who_was_turned_away(arms):
     for arm in arms.values():
-        sheds = [p.shed for p in arm.timeline]
+        sheds = [p.shed for p in arm.windows]
         assert sheds == sorted(sheds)
         assert sheds[-1] > 0
 
@@ -78,4 +78,4 @@ def test_a_guard_that_admits_nobody_says_what_one_needs_and_what_there_is():
 
 
 def test_arms_that_admit_give_no_such_reason(arms):
-    assert {arm.reason for arm in arms.values()} == {""}
+    assert {arm.no_admission_reason for arm in arms.values()} == {""}

@@ -53,8 +53,8 @@ def test_a_server_gets_what_another_one_got(speech, tmp_path):
         report = over_the_network(speech, url, replay=first, record=second)
     assert [one.callers for one in read_load(first).runs] == [one.callers for one in read_load(second).runs]
     assert report.capacity.session_length_s == 2.0
-    assert report.capacity.points[0].sessions == 2
-    assert report.capacity.points[0].frames > 10
+    assert report.capacity.trials[0].sessions == 2
+    assert report.capacity.trials[0].frames > 10
 
 
 def test_the_engine_in_process_gets_what_a_server_got(speech, tmp_path):
@@ -65,7 +65,7 @@ def test_the_engine_in_process_gets_what_a_server_got(speech, tmp_path):
     assert [one.callers for one in read_load(first).runs] == [one.callers for one in read_load(second).runs]
     head, again = (json.loads(path.read_bytes().splitlines()[0]) for path in (first, second))
     assert head["loop_samples"] == again["loop_samples"]
-    assert report.capacity.points[0].frames > 10
+    assert report.capacity.trials[0].frames > 10
 
 
 def test_a_server_gets_what_the_engine_in_process_got(speech, tmp_path):
@@ -95,7 +95,7 @@ def test_each_run_of_a_file_has_its_own_callers_on_the_line(speech, tmp_path, mo
     for line in lines:
         line.update({key: 1 for key in ("run", "end") if key in line})
         if "caller" in line:
-            line["start"] = 24_000 * (1 + line["caller"])
+            line["loop_offset"] = 24_000 * (1 + line["session"])
     both.write_bytes(one.read_bytes() + b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     dealt = []
 
@@ -106,8 +106,8 @@ def test_each_run_of_a_file_has_its_own_callers_on_the_line(speech, tmp_path, mo
     monkeypatch.setattr(remote_lab, "WirePopulation", population)
     with web_server(answer_all) as url:
         report = over_the_network(speech, url, replay=both)
-    assert [point.sessions for point in report.capacity.points] == [1, 2]
+    assert [point.sessions for point in report.capacity.trials] == [1, 2]
     runs = read_load(both).runs
     assert [
         [streams.start(i) for i in range(len(run.callers))] for streams, run in zip(dealt, runs, strict=True)
-    ] == [[caller.start for caller in run.callers] for run in runs]
+    ] == [[caller.loop_offset for caller in run.callers] for run in runs]

@@ -9,7 +9,7 @@ LENGTH_S = 40.0
 
 
 def trials(blocks, count=12):
-    profile = small_profile(blocks=blocks, turns={"speaking_share": 0.5, "turn": "20s"})
+    profile = small_profile(blocks=blocks, turn_taking={"speaking_share": 0.5, "mean_turn": "20s"})
     into = []
     lab = lab_on(always(0.002), profile=profile, length_s=LENGTH_S)
     run_repeats(lab, [UNBOUNDED, WINDOW], 4, count, predicted_collapse, into)

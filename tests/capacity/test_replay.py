@@ -128,7 +128,7 @@ def test_the_load_is_the_same_and_records_itself_the_same(
     again, heard_again, _ = run(speech, seed=seed + 1, profile=profile, replay=first, record=second)
     assert body(first) == body(second)
     same_load(heard, heard_again)
-    assert [p.sessions for p in again.capacity.points] == [p.sessions for p in given_.capacity.points]
+    assert [p.sessions for p in again.capacity.trials] == [p.sessions for p in given_.capacity.trials]
     assert again.verdict == given_.verdict
     assert again.capacity.method == "single"
 
@@ -160,8 +160,8 @@ def test_a_slower_engine_gets_the_same_callers_for_the_same_time(speech, tmp_pat
     run(speech, sessions=4, soak=True, record=kept)
     report, heard, _ = run(speech, lambda n: 0.07 + 0.004 * n, replay=kept, record=again)
     assert report.verdict == "fail"
-    assert report.capacity.binding == "deadline"
-    assert report.answer.startswith("Fails: 4 sessions for 20 s: ")
+    assert report.capacity.limited_by == "deadline"
+    assert report.summary.startswith("Fails: 4 sessions for 20 s: ")
     assert body(kept) == body(again)
     fast = run(speech, replay=kept)[1]
     for who, frames in heard[0].frames.items():
@@ -172,11 +172,11 @@ def test_callers_whom_one_engine_turned_away_come_to_the_next(speech, tmp_path):
     kept = tmp_path / "load.jsonl"
     small = small_profile(policy="unbounded", blocks=60)
     report, _, _ = run(speech, sessions=12, profile=small, record=kept, session_length_s=60.0)
-    assert report.capacity.points[0].ended_by in ("refused", "pool_exhausted")
+    assert report.capacity.trials[0].ended_by in ("rejected", "pool_full")
     roomy = small_profile(policy="unbounded", blocks=50_000)
     again, heard, _ = run(speech, profile=roomy, replay=kept)
     assert len(heard[0].ages) - 1 == 12  # and the one that warms up
-    assert again.capacity.points[0].ended_by == "complete"
+    assert again.capacity.trials[0].ended_by == "completed"
 
 
 def test_a_search_is_replayed_run_by_run(speech, tmp_path):
@@ -185,8 +185,8 @@ def test_a_search_is_replayed_run_by_run(speech, tmp_path):
     report, _, _ = run(speech, lambda n: 0.004 + 0.006 * n, replay=first, record=second)
     assert body(first) == body(second)
     assert report.capacity.method == "replay"
-    assert [p.sessions for p in report.capacity.points] == [p.sessions for p in found.capacity.points]
-    assert report.capacity.first_failing == found.capacity.first_failing
+    assert [p.sessions for p in report.capacity.trials] == [p.sessions for p in found.capacity.trials]
+    assert report.capacity.lowest_failing_sessions == found.capacity.lowest_failing_sessions
     slow, _, _ = run(speech, lambda n: 0.2, replay=first)
     assert (slow.verdict, slow.exit_code) == ("fail", 3)
     assert "No smaller number of the recorded load" in slow.answer
@@ -220,7 +220,7 @@ def test_other_audio_another_beat_and_another_rate_are_refused_with_what_differs
 def test_other_tokens_are_told_and_the_turns_stay(speech, tmp_path):
     kept = tmp_path / "load.jsonl"
     _, heard, _ = run(speech, sessions=2, soak=True, record=kept)
-    more = small_profile(tokens={"into": 2, "out": {"listening": 3, "speaking": 7}})
+    more = small_profile(tokens={"prefill": 2, "decode": {"listening": 3, "speaking": 7}})
     _, again, watcher = run(speech, replay=kept, profile=more)
     assert any("1 and 2 tokens a frame" in notice for notice in watcher.notices)
     spoke = [tokens == 2 for _, tokens in heard[0].frames[1]]
@@ -256,7 +256,7 @@ def test_the_last_run_of_a_killed_one_is_left_out_and_that_is_said(speech, tmp_p
     kept.write_bytes(b"".join(lines[:-1]))
     report, _, watcher = run(speech, replay=kept)
     assert any("its last run was cut short" in notice for notice in watcher.notices)
-    assert len(report.capacity.points) == 1
+    assert len(report.capacity.trials) == 1
 
 
 @pytest.mark.parametrize(
@@ -288,11 +288,11 @@ def test_arms_are_offered_the_recorded_callers_and_admit_for_themselves(speech, 
     again, heard_again, _ = run(speech, replay=first, record=second, profile=plan["profile"], **which)
     assert body(first) == body(second)
     same_load(heard, heard_again)
-    assert [arm.timeline[-1].shed for arm in again.arms] == [arm.timeline[-1].shed for arm in given_.arms]
+    assert [arm.windows[-1].shed for arm in again.arms] == [arm.windows[-1].shed for arm in given_.arms]
     arms = read_load(first).runs
-    assert {one.head.role for one in arms} == {arm.name for arm in given_.arms}
+    assert {one.head.purpose for one in arms} == {arm.name for arm in given_.arms}
     assert all(len(one.callers) == 40 for one in arms)  # also those who were turned away
-    assert sum(arm.timeline[-1].shed for arm in given_.arms) > 0
+    assert sum(arm.windows[-1].shed for arm in given_.arms) > 0
     slow = tmp_path / "slow.jsonl"
     run(speech, lambda n: 0.01 + 0.02 * n, replay=first, record=slow, profile=plan["profile"], **which)
     assert [one.callers for one in read_load(slow).runs] == [one.callers for one in arms]
@@ -326,7 +326,7 @@ def test_a_number_that_was_not_seen_with_everybody_old_is_not_called_safe(speech
     lines = kept.read_bytes().splitlines(keepends=True)
     kept.write_bytes(b"".join(lines[: next(i for i, line in enumerate(lines) if b'"end"' in line) + 1]))
     half = run(speech, replay=kept)[0]
-    assert len(half.capacity.points) == 1
-    assert half.capacity.points[0].verdict == "pass"
+    assert len(half.capacity.trials) == 1
+    assert half.capacity.trials[0].verdict == "pass"
     assert half.verdict == "inconclusive"
     assert half.answer == "Inconclusive: 3 sessions for 10 min: held, but not seen with every session old."

@@ -8,7 +8,7 @@ from tests.report.builders import capacity_report, collapse_report, objective, p
 
 
 def said(report, at=0):
-    return summarize(report, report.capacity.points[at])
+    return summarize(report, report.capacity.trials[at])
 
 
 @pytest.mark.parametrize(("ran_s", "words"), [
@@ -18,20 +18,20 @@ def said(report, at=0):
 ])  # fmt: skip
 def test_a_run_that_its_collapse_ended_says_after_how_long(ran_s, words):
     report = collapse_report()
-    report.capacity.points[0].duration_s = ran_s
+    report.capacity.trials[0].duration_s = ran_s
     assert said(report).startswith("Fails: 16 sessions for 2 min: the KV pool was full at 40")
     assert words in said(report)
 
 
-@pytest.mark.parametrize(("role", "words"), [
+@pytest.mark.parametrize(("purpose", "words"), [
     ("screen", "25 sessions fail in a short look: p99 82 ms"),
     ("memory", "25 sessions fail once all are old: p99 82 ms"),
-    ("next", "25 sessions fail within 8 s: p99 82 ms"),
+    ("exceed", "25 sessions fail within 8 s: p99 82 ms"),
     ("confirm", "25 sessions fail within 8 s: p99 82 ms"),
 ])  # fmt: skip
 def test_what_fails_in_a_search_says_in_which_kind_of_run(role, words):
     report = capacity_report()
-    report.capacity.points[3] = point(25, "fail", role, duration_s=8.2)
+    report.capacity.trials[3] = point(25, "fail", role, duration_s=8.2)
     assert words in said(report, 2)
 
 
@@ -39,7 +39,7 @@ def test_the_evidence_is_of_steps_alone():
     """Its percentile, its misses and its confidence; a table's percentile over frames is another figure."""
     report = capacity_report()
     calm = point(24, latency_ms=LatencyMs(p99=39.0), objectives=[objective(measured=42.4)])
-    late = calm.model_copy(update={"misses": 40, "missed_steps": 2})
+    late = calm.model_copy(update={"misses": 40, "late_batches": 2})
     assert "(p99 latency 42 ms < 80 ms, 0 misses in 1,200 steps, 99 % confidence;" in summarize(report, calm)
     assert ", a miss in 2 of 1,200 steps, 99 % confidence;" in summarize(report, late)
 
@@ -50,7 +50,7 @@ def test_a_share_says_of_what():
         objective(verdict="fail", measured=146.0),
     ]
     report = collapse_report()
-    report.capacity.points = [point(16, "fail", "single", objectives=failed)]
+    report.capacity.trials = [point(16, "fail", "single", objectives=failed)]
     assert "misses 1.4 % of frames, p99 146 ms." in said(report)
 
 

@@ -15,7 +15,7 @@ from metronome_cli.core.errors import EngineError, UsageError
 from metronome_cli.core.stop import StopRequest
 from tests.capacity.builders import Recorder, small_profile
 
-FRAME = {"period": "20ms", "sample_rate": 16000, "deadline": "60ms", "backlog_limit": 1000}
+FRAME = {"period": "20ms", "sample_rate": 16000, "deadline": "60ms", "max_backlog": 1000}
 
 
 def measure(profile, engine=None, **plan):
@@ -40,12 +40,12 @@ def a_profile(**changes):
 
 def test_a_point_lives_through_the_session_and_the_engine_is_stopped():
     report, engines, observer = measure(a_profile())
-    point = report.capacity.points[0]
-    assert (report.status, report.clock, point.ended_sessions) == ("complete", "real", {})
+    point = report.capacity.trials[0]
+    assert (report.status, report.clock, point.sessions_ended_early) == ("complete", "real", {})
     assert point.frames > 50
     assert [engine.stopped for engine in engines] == [True]
-    assert report.engine["engine"] == "fake"
-    assert report.engine["arguments"]["num_gpu_blocks_override"] == 2001
+    assert report.backend["engine"] == "fake"
+    assert report.backend["arguments"]["num_gpu_blocks_override"] == 2001
     assert [kind for kind, _ in observer.events].count("point") == 1
 
 
@@ -53,7 +53,7 @@ def test_every_point_has_an_engine_of_its_own():
     report, engines, _ = measure(
         a_profile(), sessions=None, method="bisect", max_sessions=1, session_length_s=1.0
     )
-    assert len(engines) == len(report.capacity.points) >= 2
+    assert len(engines) == len(report.capacity.trials) >= 2
     assert all(engine.stopped for engine in engines)
 
 
@@ -61,35 +61,39 @@ def test_an_engine_that_dies_ends_the_run_with_the_reason_and_the_report():
     report, engines, observer = measure(a_profile(), engine={"chunks_of_life": 60}, session_length_s=3.0)
     assert report.status == "failed"
     assert report.error == "the worker was killed"
-    assert [point.ended_by for point in report.capacity.points] == ["engine"]
-    assert report.capacity.points[0].frames > 10
+    assert [point.ended_by for point in report.capacity.trials] == ["backend_error"]
+    assert report.capacity.trials[0].frames > 10
     assert engines[0].stopped
     assert any("the worker was killed" in notice for notice in observer.notices)
 
 
 def test_a_filled_context_is_named_for_what_it_is():
     report, _, _ = measure(a_profile(), engine={"context": 150}, session_length_s=3.0)
-    point = report.capacity.points[0]
-    assert (point.ended_by, point.binding, report.status) == ("context_limit", "context", "complete")
+    point = report.capacity.trials[0]
+    assert (point.ended_by, point.limited_by, report.status) == (
+        "context_limit",
+        "context_length",
+        "complete",
+    )
     assert re.search(r"context limit, the first one at \d", point.reason)
     assert report.verdict == "fail"
 
 
 def test_what_occupancy_foretells_is_in_the_report():
     """16 positions a frame of two sessions, 50 frames a second, blocks of 16: 50 blocks a second of 400."""
-    tokens = {"into": 5, "out": {"listening": 3, "speaking": 3}}
+    tokens = {"prefill": 5, "decode": {"listening": 3, "speaking": 3}}
     report, _, _ = measure(a_profile(blocks=400, tokens=tokens), session_length_s=3.0)
     assert report.forecast.source == "trace"
-    assert report.forecast.t_sat_s.estimate == pytest.approx(8.0, rel=0.1)
-    assert report.forecast.observed_t_sat_s is None
-    assert "vLLM's KV pool with 2 sessions will be full at" in report.answer
+    assert report.forecast.fill_time_s.estimate == pytest.approx(8.0, rel=0.1)
+    assert report.forecast.observed_fill_time_s is None
+    assert "vLLM's KV pool with 2 sessions will be full at" in report.summary
 
 
 def test_a_policy_that_vllm_lacks_is_refused_before_anything_runs():
     with pytest.raises(UsageError, match="without sinks"):
         measure(small_profile())
     with pytest.raises(UsageError, match="one position"):
-        measure(a_profile(tokens={"into": 1, "out": {"listening": 1, "speaking": 1}, "fused": True}))
+        measure(a_profile(tokens={"prefill": 1, "decode": {"listening": 1, "speaking": 1}, "fused": True}))
 
 
 def test_a_window_that_the_model_ignores_is_refused():
@@ -115,7 +119,7 @@ def test_what_vllm_decides_cannot_be_asked_for(tmp_path):
 
 
 def test_engine_arguments_need_vllm():
-    with pytest.raises(UsageError, match="--engine vllm"):
+    with pytest.raises(UsageError, match="--backend vllm"):
         capacity_plan(resolve({"profile": "smoke", "engine_arg": ["a=1"]}, environ={}))
     with pytest.raises(UsageError, match="key=value"):
         resolve({"engine_arg": ["tensor_parallel_size"]}, environ={})

@@ -19,27 +19,27 @@ def run(step_s, length_s=20.0, **changes):
 
 def test_a_timeline_begins_with_the_warm_up_which_counts_nowhere_else():
     point, observer = run(always(0.005))
-    first, *rest = point.timeline
+    first, *rest = point.windows
     assert first.warm_up
     assert not any(window.warm_up for window in rest)
     assert first.frames > 0
     assert sum(window.frames for window in rest) == point.frames
-    assert point.timeline[-1].t_s >= 19.9
+    assert point.windows[-1].t_s >= 19.9
     assert [snapshot.window is None for snapshot in observer.snapshots] == [True] + [False] * len(rest)
 
 
 def test_a_pool_that_fills_at_once_is_in_the_timeline_and_counts():
-    profile = small_profile(policy="unbounded", pool={"blocks": 9, "block_tokens": 4}, exhaustion="preempt")
+    profile = small_profile(policy="unbounded", kv_pool={"blocks": 9, "block_size": 4}, exhaustion="preempt")
     point, _ = run(always(0.004), profile=profile)
-    assert point.pool_full_t_s < 1.0
-    assert not any(window.warm_up for window in point.timeline)
-    assert sum(window.frames for window in point.timeline) == point.frames
-    assert max(window.occupancy for window in point.timeline) == point.occupancy_max
+    assert point.pool_full_at_s < 1.0
+    assert not any(window.warm_up for window in point.windows)
+    assert sum(window.frames for window in point.windows) == point.frames
+    assert max(window.occupancy for window in point.windows) == point.occupancy_max
 
 
 def test_the_highest_occupancy_of_a_run_is_in_the_window_that_saw_it():
     point, _ = run(always(0.004), profile=small_profile(policy="recycle(256)", blocks=400))
-    assert max(window.occupancy for window in point.timeline) == point.occupancy_max
+    assert max(window.occupancy for window in point.windows) == point.occupancy_max
 
 
 def watched(phase="single", clock="real", share=0.5, progress=(0.0, 1.0), **changes):
@@ -97,7 +97,7 @@ def test_how_far_a_phase_is_in_words(done, words):
 
 
 def test_a_first_frame_that_is_far_away_is_announced():
-    slow = small_profile(frame={"period": "1m", "sample_rate": 1000, "backlog_limit": 25})
+    slow = small_profile(frame={"period": "1m", "sample_rate": 1000, "max_backlog": 25})
     said = watched(profile=slow).details[0]
     assert re.fullmatch(r"1 session, first frame due at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, after 60 s", said)
     assert watched(profile=slow, clock="virtual").details[0] == "1 session"

@@ -47,11 +47,11 @@ def ask(shell: str, line: str, **more: str) -> str:
     ("metronome capacity --profile ", profile_names()),
     ("metronome capacity -p mosh", ["moshi", "moshi-tiny"]),
     ("metronome capacity --policy win", [r"window\(1024,16\)"]),
-    ("metronome serve --when-full ", ["refuse", "queue"]),
+    ("metronome serve --on-full ", ["refuse", "queue"]),
     ("metronome profiles ", ["list", "show", "check"]),
     ("metronome profiles show mosh", ["moshi", "moshi-tiny"]),
     ("metronome probe ", ["latency", "quality"]),
-    ("metronome probe --ba", ["--batch"]),
+    ("metronome probe --ba", ["--batch-size"]),
     ("metronome probe quality --sink-positions ", ["rolling", "absolute", "both"]),
     ("metronome compare a b --format ", ["text", "markdown", "json"]),
 ])  # fmt: skip

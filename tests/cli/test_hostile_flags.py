@@ -19,35 +19,35 @@ PREDICT = ["predict", "--profile", "smoke", "--sessions", "4"]
     ([*CAPACITY, "--output", ""], "--output"),
     ([*CAPACITY, "--config", ""], "--config"),
     ([*CAPACITY, "--audio", ""], "--audio"),
-    ([*CAPACITY, "--scrape", "http://127.0.0.1:1/metrics"], "--scrape is for callers of a server"),
+    ([*CAPACITY, "--metrics-url", "http://127.0.0.1:1/metrics"], "--metrics-url is for callers of a server"),
     ([*CAPACITY, "--connect-timeout", "1s"], "--connect-timeout is for callers of a server"),
     ([*CAPACITY, "--workers", "2"], "--workers is for callers of a server"),
     ([*CAPACITY, "--max-sessions", "9" * 30], "out of range"),
     ([*CAPACITY, "--session-length", "1ms"], "ends before its first frame"),
-    ([*CAPACITY, "--target", "ws://127.0.0.1:1", "--clock", "virtual"], "only the real clock"),
-    ([*CAPACITY, "--guard", "memory", "--compare-policies"], "runs the guarded arm as well"),
-    ([*CAPACITY, "--guard", "memory", "--soak"], "--soak"),
-    ([*CAPACITY, "--compare-policies", "--method", "ramp"], "--method is for a search"),
-    ([*CAPACITY, "--sessions", "2", "--budget", "1m"], "--budget is for a search"),
+    ([*CAPACITY, "--url", "ws://127.0.0.1:1", "--clock", "virtual"], "only the real clock"),
+    ([*CAPACITY, "--admission-control", "memory", "--compare-policies"], "runs the guarded arm as well"),
+    ([*CAPACITY, "--admission-control", "memory", "--soak"], "--soak"),
+    ([*CAPACITY, "--compare-policies", "--search-method", "ramp"], "--search-method is for a search"),
+    ([*CAPACITY, "--sessions", "2", "--search-time", "1m"], "--search-time is for a search"),
     ([*FLEET, "--peak-sessions", "1000000000"], "more than a million GPUs"),
-    ([*FLEET, "--arrivals", "1000000/s", "--mean-call", "1000h"], "more than a million GPUs"),
-    ([*FLEET, "--arrivals", "2/s", "--mean-call", "4m", "--block", "0"], "--block 0"),
+    ([*FLEET, "--arrival-rate", "1000000/s", "--mean-session-length", "1000h"], "more than a million GPUs"),
+    ([*FLEET, "--arrival-rate", "2/s", "--mean-session-length", "4m", "--max-blocking", "0"], "--max-blocking 0"),
     (["predict", "--profile", "smoke", "--sessions", "1000000000"], "more than can be reckoned"),
     ([*PREDICT, "--confidence", "0"], "--confidence"),
     ([*PREDICT, "--confidence", "100%"], "--confidence"),
-    ([*PREDICT, "--memory", "96GiB", "--memory-share", "0"], "--memory-share"),
-    ([*PREDICT, "--occupied", "100%"], "--occupied"),
+    ([*PREDICT, "--device-memory", "96GiB", "--memory-utilization", "0"], "--memory-utilization"),
+    ([*PREDICT, "--initial-occupancy", "100%"], "--initial-occupancy"),
     ([*PREDICT, "--gpu", ",,"], "--gpu"),
-    (["serve", "--for", "x"], "--for: 'x' is not a duration"),
-    (["serve", "--for", "0s"], "--for: '0s' is no time at all"),
-    (["serve", "--for", ""], "--for: '' is not a duration"),
-    (["serve", "--when-full", "x"], "--when-full: 'x' is not known"),
+    (["serve", "--duration", "x"], "--duration: 'x' is not a duration"),
+    (["serve", "--duration", "0s"], "--duration: '0s' is no time at all"),
+    (["serve", "--duration", ""], "--duration: '' is not a duration"),
+    (["serve", "--on-full", "x"], "--on-full: 'x' is not known"),
     (["probe", "latency", "--dry-run", "--age", "x"], "--age: 'x' is not a duration"),
     (["probe", "latency", "--dry-run", "--policy", "x"], "--policy: 'x' is not a policy"),
-    (["predict", "--once", "--scrape", "http://[::1/metrics"], "is not an address"),
-    (["predict", "--once", "--scrape", "http://127.0.0.1:99999"], "is not an address"),
-    (["predict", "--once", "--scrape", "http://a b/metrics"], "is not an address"),
-    (["predict", "--once", "--scrape", "http://"], "is not an address"),
+    (["predict", "--once", "--metrics-url", "http://[::1/metrics"], "is not an address"),
+    (["predict", "--once", "--metrics-url", "http://127.0.0.1:99999"], "is not an address"),
+    (["predict", "--once", "--metrics-url", "http://a b/metrics"], "is not an address"),
+    (["predict", "--once", "--metrics-url", "http://"], "is not an address"),
 ])  # fmt: skip
 def test_refused_by_name(argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(argv) == ExitCode.USAGE
@@ -99,7 +99,7 @@ def test_a_pipe_that_nobody_writes_to_is_refused_at_once(
 
 
 def test_a_variable_for_callers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("METRONOME_SCRAPE", "http://127.0.0.1:1/metrics")
+    monkeypatch.setenv("METRONOME_METRICS_URL", "http://127.0.0.1:1/metrics")
     assert run(CAPACITY) == ExitCode.OK
 
 

@@ -24,11 +24,13 @@ def test_json_is_the_report_and_nothing_else(capsys: pytest.CaptureFixture[str])
     assert run([*BASE, "--policy", "unbounded", "--sessions", "16", "--session-length", "2m", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     forecast = report["forecast"]
-    assert forecast["t_sat_s"]["low"] < forecast["t_sat_s"]["estimate"] < forecast["t_sat_s"]["high"]
+    assert (
+        forecast["fill_time_s"]["low"] < forecast["fill_time_s"]["estimate"] < forecast["fill_time_s"]["high"]
+    )
     assert forecast["collapse_probability"] == 1.0
-    assert forecast["binding"] == "pool"
+    assert forecast["limited_by"] == "pool"
     assert forecast["max_sessions"] > 0
-    assert forecast["safe_window"] > 0
+    assert forecast["fitting_window_tokens"] > 0
     assert report["command"] == "predict"
 
 
@@ -44,7 +46,7 @@ def test_the_published_case_from_its_profile(capsys: pytest.CaptureFixture[str])
         "--json",
     ]
     assert run(arguments) == 0
-    estimate = json.loads(capsys.readouterr().out)["forecast"]["t_sat_s"]["estimate"]
+    estimate = json.loads(capsys.readouterr().out)["forecast"]["fill_time_s"]["estimate"]
     assert 130 < estimate < 165
 
 
@@ -68,14 +70,14 @@ def test_fail_within_is_the_exit_code(within: str, code: int) -> None:
 def test_a_checkpoint_with_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text(json.dumps(QWEN3))
     load = ["--tokens-per-second", "27", "--sessions", "64", "--session-length", "5m"]
-    assert run(["predict", "--model", str(tmp_path), "--memory", "80GiB", *load]) == 0
+    assert run(["predict", "--model", str(tmp_path), "--device-memory", "80GiB", *load]) == 0
     text = capsys.readouterr().out
     for part in ("From memory to the pool", "weights", "activations", "144 KiB a position"):
         assert part in text
 
 
 def test_a_fleet_and_cards(capsys: pytest.CaptureFixture[str]) -> None:
-    load = ["--arrivals", "2.5/s", "--mean-call", "4m", "--block", "1%"]
+    load = ["--arrival-rate", "2.5/s", "--mean-session-length", "4m", "--max-blocking", "1%"]
     assert run(["predict", "--fleet", *load, "--sessions-per-gpu", "100"]) == 0
     assert "7 GPUs of 100 sessions" in capsys.readouterr().out
     assert run(["predict", "--profile", "moshi", "--gpu", "h100,rtx-4090"]) == 0
@@ -86,11 +88,17 @@ def test_a_fleet_and_cards(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         ([], "how many sessions?"),
-        (["--sessions", "4", "--pool", "1GiB", "--memory", "8GiB"], "--pool and --memory contradict"),
-        (["--sessions", "4", "--every", "1s"], "--every is for --scrape"),
-        (["--scrape", "x", "--trace", "y"], "two questions"),
-        (["--sessions", "4", "--start-over", "3"], "--start-over"),
-        (["--fleet", "--arrivals", "2.5", "--mean-call", "4m", "--sessions-per-gpu", "1"], "--arrivals"),
+        (
+            ["--sessions", "4", "--kv-pool", "1GiB", "--device-memory", "8GiB"],
+            "--kv-pool and --device-memory contradict",
+        ),
+        (["--sessions", "4", "--scrape-interval", "1s"], "--scrape-interval is for --metrics-url"),
+        (["--metrics-url", "x", "--trace", "y"], "two questions"),
+        (["--sessions", "4", "--ramp-up", "3"], "--ramp-up"),
+        (
+            ["--fleet", "--arrival-rate", "2.5", "--mean-session-length", "4m", "--sessions-per-gpu", "1"],
+            "--arrival-rate",
+        ),
         (["--sessions", "4", "--confidence", "120%"], "--confidence"),
         (["--gpu", "h10000"], "is not a known GPU"),
         (["--trace", "/does/not/exist.csv"], "exist.csv"),
@@ -112,7 +120,7 @@ def test_mistakes_are_usage_errors(
 
 def test_a_config_without_a_load_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text(json.dumps(QWEN3))
-    assert run(["predict", "--model", str(tmp_path), "--memory", "80GiB", "--sessions", "4"]) == 2
+    assert run(["predict", "--model", str(tmp_path), "--device-memory", "80GiB", "--sessions", "4"]) == 2
     assert "--tokens-per-second" in capsys.readouterr().err
 
 
@@ -120,7 +128,7 @@ def test_every_flag_that_belongs_to_a_source_is_read_somewhere() -> None:
     for owner, keys in BELONG.items():
         assert owner in READERS
         assert set(keys) <= set(READERS)
-    assert read_options({"fleet": True, "block": "2%"})["block"] == 0.02
+    assert read_options({"fleet": True, "max_blocking": "2%"})["max_blocking"] == 0.02
 
 
 @pytest.mark.parametrize(

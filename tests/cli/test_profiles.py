@@ -33,7 +33,7 @@ def test_list_names_every_profile(capsys: Any) -> None:
 
 
 def test_show_answers_what_a_planner_asks(capsys: Any) -> None:
-    text = output(capsys, "show", "minicpm-o-4.5", "--memory", "96GiB", "--session-length", "10m")
+    text = output(capsys, "show", "minicpm-o-4.5", "--device-memory", "96GiB", "--session-length", "10m")
     for said in (
         "36 layers", "144 KiB a position", "1.83 MiB/s", "4.5 MiB/s", "52 min 31 s", "for 10 min in 96 GiB",
         "Further stages", "Not verified", "Sources", "OpenBMB/MiniCPM-o-Demo",
@@ -42,7 +42,7 @@ def test_show_answers_what_a_planner_asks(capsys: Any) -> None:
 
 
 def test_show_as_json_is_the_card_and_the_profile(capsys: Any) -> None:
-    shown = json.loads(output(capsys, "show", "moshi", "--memory", "96GiB", "--json"))
+    shown = json.loads(output(capsys, "show", "moshi", "--device-memory", "96GiB", "--json"))
     assert shown["kv_bytes_per_token"] == 512 * 1024
     assert shown["fit"]["memory_bytes"] == 96 * 2**30
     assert Profile.from_numbers(shown["profile"]).name == "moshi"
@@ -50,7 +50,9 @@ def test_show_as_json_is_the_card_and_the_profile(capsys: Any) -> None:
 
 def test_a_window_holds_more_sessions_than_no_bound(capsys: Any) -> None:
     def sessions(*more: str) -> int:
-        shown = json.loads(output(capsys, "show", "qwen3-omni-30b", "--memory", "140GiB", "--json", *more))
+        shown = json.loads(
+            output(capsys, "show", "qwen3-omni-30b", "--device-memory", "140GiB", "--json", *more)
+        )
         return int(shown["fit"]["sessions"])
 
     assert sessions("--policy", "window(1024, 16)") > 5 * sessions()
@@ -82,5 +84,5 @@ def test_check_as_json(capsys: Any, tmp_path: Path) -> None:
 
 
 def test_a_bad_memory_is_refused(capsys: Any) -> None:
-    assert run(["profiles", "show", "moshi", "--memory", "96"]) == 2
-    assert "--memory: '96' is not a size" in capsys.readouterr().err
+    assert run(["profiles", "show", "moshi", "--device-memory", "96"]) == 2
+    assert "--device-memory: '96' is not a size" in capsys.readouterr().err

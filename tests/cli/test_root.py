@@ -94,7 +94,7 @@ def test_version_names_torch_and_python(capsys: Any) -> None:
 @pytest.mark.parametrize(("arguments", "says", "hints"), [
     (["capcity"], "error: unknown command 'capcity'", "hint: did you mean capacity?"),
     (["--nothing"], "error: No such option: --nothing", "hint: see `metronome --help`"),
-    (["capacity", "--polcy", "x"], "error: No such option: --polcy", "hint: see `metronome capacity --help`"),
+    (["capacity", "--polcy", "x"], "error: there is no option --polcy", "hint: did you mean --policy?"),
     (["capacity", "--policy", "x"], "error: --policy: 'x' is not a policy", "hint: one of: unbounded"),
     (["capacity", "--sessions", "many"], "error: ", "hint: see `metronome capacity --help`"),
     (["profiles", "show"], "error: Missing argument", "hint: see `metronome profiles show --help`"),
@@ -142,7 +142,7 @@ def test_a_pipe_that_breaks_silences_the_rest(failing: Any, monkeypatch: pytest.
     ["predict", "--model"],
     ["probe", "quality", "--model"],
     ["capacity", "--profile", "moshi", "--weights"],
-    ["predict", "--fleet", "--arrivals", "1/s", "--mean-call", "4m", "--capacity-report"],
+    ["predict", "--fleet", "--arrival-rate", "1/s", "--mean-session-length", "4m", "--capacity-report"],
 ])  # fmt: skip
 def test_a_name_that_is_too_long_is_a_users_mistake(argv: list[str], capsys: Any) -> None:
     assert run([*argv, "a" * 300]) == 2

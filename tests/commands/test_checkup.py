@@ -76,7 +76,7 @@ def test_variables_that_mean_nothing_are_named_with_the_nearest_known_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("METRONOME_SESSOINS", "3")
-    monkeypatch.setenv("METRONOME_POOL", "2GiB")
+    monkeypatch.setenv("METRONOME_KV_POOL", "2GiB")
     found = tuple(checkup._variables(os.environ))
     assert [(one.state, one.said) for one in found] == [
         ("wrong", "METRONOME_SESSOINS is not known, so commands refuse it")

@@ -87,7 +87,7 @@ def watched(
 def test_once_foretells_and_leaves() -> None:
     report = watched(lambda t: 0.1 + 0.001 * t, once=True)
     assert report.forecast is not None
-    assert report.forecast.t_sat_s.estimate == pytest.approx(900, rel=0.01)
+    assert report.forecast.fill_time_s.estimate == pytest.approx(900, rel=0.01)
     assert report.exit_code == 0  # not within ten minutes
     assert report.forecast.details["server"] == "vLLM"
     assert "times count from the first scrape" in report.forecast.assumptions
@@ -114,31 +114,31 @@ def test_a_collapse_ends_the_watch_and_fails() -> None:
     assert report.forecast is not None
     assert report.forecast.collapsed
     assert report.exit_code == 3
-    assert "collapsed" in report.answer
+    assert "collapsed" in report.summary
 
 
 def test_a_flat_server_does_not_saturate() -> None:
     report = watched(lambda t: 0.3, once=True)
     assert report.forecast is not None
-    assert report.forecast.saturates is False
+    assert report.forecast.fills is False
     assert report.exit_code == 0
-    assert "does not saturate" in report.answer
+    assert "does not saturate" in report.summary
 
 
 def test_a_server_that_never_answers_is_inconclusive() -> None:
     report = watched(lambda t: None, once=True)
     assert report.exit_code == 4
-    assert "never answered" in report.answer
+    assert "never answered" in report.summary
     assert report.forecast is not None
-    assert "Connection refused" in report.forecast.gaps[0]
+    assert "Connection refused" in report.forecast.sample_notes[0]
 
 
 def test_a_gap_is_stated_and_bridged() -> None:
     heard = Heard()
     report = watched(lambda t: None if 10 <= t < 13 else 0.005 * t, heard, watch_s=60.0)
     assert report.forecast is not None
-    assert report.forecast.t_sat_s.estimate == pytest.approx(200, abs=1)
-    assert any("no answer" in gap for gap in report.forecast.gaps)
+    assert report.forecast.fill_time_s.estimate == pytest.approx(200, abs=1)
+    assert any("no answer" in gap for gap in report.forecast.sample_notes)
     assert any("answers again" in notice for notice in heard.notices)
 
 
@@ -156,7 +156,7 @@ def test_metrics_that_vanish_are_a_gap_and_missing_ones_an_error() -> None:
         timer,
     )
     assert report.forecast is not None
-    assert any("no occupancy" in gap for gap in report.forecast.gaps)
+    assert any("no occupancy" in gap for gap in report.forecast.sample_notes)
     assert report.exit_code == 4
     with pytest.raises(UsageError, match="no occupancy"):
         forecast_from_metrics(
@@ -179,12 +179,12 @@ def test_a_signal_leaves_a_partial_report() -> None:
     report = watched(level, stop=stop)
     assert (report.status, report.exit_code) == ("interrupted", 130)
     assert report.forecast is not None
-    assert report.forecast.t_sat_s.estimate == pytest.approx(100, abs=1)
+    assert report.forecast.fill_time_s.estimate == pytest.approx(100, abs=1)
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "http://", "http://me:secret@host/metrics"])
 def test_addresses_that_are_none_are_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="--scrape"):
+    with pytest.raises(UsageError, match="--metrics-url"):
         _ = ScrapePlan(url).address
 
 
@@ -249,7 +249,7 @@ def failing(error: OSError) -> Callable[[str], str]:
 def test_a_server_that_answered_is_not_said_to_be_silent(error: OSError, says: str) -> None:
     plan = ScrapePlan("http://127.0.0.1:1", once=True, watch_s=7.0)
     report = forecast_from_metrics(plan, Heard(), StopRequest(), failing(error), TestTimer())
-    assert says in report.answer
+    assert says in report.summary
     assert report.exit_code == 4
     assert report.forecast is not None
     assert report.forecast.reason.startswith(f"the server {says.rpartition(' in ')[0]}")

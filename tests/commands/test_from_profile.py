@@ -42,8 +42,8 @@ def ask(sessions: int = 16, **keys: Any) -> Report:
 def test_the_report_holds_the_answer_and_survives_json() -> None:
     report = ask()
     assert report.forecast is not None
-    assert report.forecast.binding == "pool"
-    assert report.forecast.t_sat_s.estimate == pytest.approx(2000 * 16 / (16 * 26.5), rel=0.05)
+    assert report.forecast.limited_by == "pool"
+    assert report.forecast.fill_time_s.estimate == pytest.approx(2000 * 16 / (16 * 26.5), rel=0.05)
     assert report.exit_code == 0
     again = Report.model_validate_json(report_json(report))
     assert again.forecast == report.forecast
@@ -65,7 +65,7 @@ def test_fail_within_decides_the_exit_code(within_s: float, code: int) -> None:
     [
         ({"sessions": 0}, "0 sessions"), ({"occupied": 1.0}, "leaves no pool"), ({"confidence": 0.2}, "confidence"),
         ({"session_length_s": 0.9}, "before its first frame"), ({"memory_share": 0.0, "memory": GIB}, "memory share"),
-        ({"profile": profile(pool=None)}, "no pool"),
+        ({"profile": profile(kv_pool=None)}, "no pool"),
     ],
 )  # fmt: skip
 def test_quantities_that_make_no_sense_are_refused(keys: dict[str, Any], message: str) -> None:
@@ -74,7 +74,7 @@ def test_quantities_that_make_no_sense_are_refused(keys: dict[str, Any], message
 
 
 def test_memory_makes_the_pool_and_lists_the_way() -> None:
-    report = ask(profile=profile(pool=None), memory=8 * GIB)
+    report = ask(profile=profile(kv_pool=None), memory=8 * GIB)
     assert report.forecast is not None
     assert report.forecast.memory[0].bytes == 8 * GIB
     assert report.forecast.memory[-1].what == "KV pool"
@@ -83,30 +83,30 @@ def test_memory_makes_the_pool_and_lists_the_way() -> None:
 def test_a_collapse_seen_elsewhere_implies_a_pool_that_explains_it() -> None:
     report = ask(sessions=96, seen_t_sat_s=99.0)
     assert report.forecast is not None
-    assert report.forecast.implied is not None
-    pool_tokens = report.forecast.implied.pool_tokens
+    assert report.forecast.implied_pool is not None
+    pool_tokens = report.forecast.implied_pool.pool_tokens
     assert pool_tokens is not None
-    again = ask(sessions=96, profile=profile(pool={"blocks": pool_tokens // 16}))
+    again = ask(sessions=96, profile=profile(kv_pool={"blocks": pool_tokens // 16}))
     assert again.forecast is not None
-    assert again.forecast.t_sat_s.estimate == pytest.approx(99.0, rel=0.01)
+    assert again.forecast.fill_time_s.estimate == pytest.approx(99.0, rel=0.01)
 
 
 def test_without_a_pool_the_collapse_is_explained_and_nothing_foretold() -> None:
-    report = ask(sessions=96, seen_t_sat_s=99.0, profile=profile(pool=None))
+    report = ask(sessions=96, seen_t_sat_s=99.0, profile=profile(kv_pool=None))
     assert report.forecast is not None
-    assert report.forecast.t_sat_s.estimate is None
-    assert report.forecast.implied is not None
-    assert report.forecast.implied.pool_tokens == pytest.approx(96 * 99 * 26.5, rel=0.05)
-    assert "imply a pool of" in report.answer
+    assert report.forecast.fill_time_s.estimate is None
+    assert report.forecast.implied_pool is not None
+    assert report.forecast.implied_pool.pool_tokens == pytest.approx(96 * 99 * 26.5, rel=0.05)
+    assert "imply a pool of" in report.summary
 
 
 @pytest.mark.parametrize(("keys", "says"), [
     ({"sessions": 128}, "at 155.3 s; a session of 5 min sees it with a probability of >99.9 %."),
     ({"sessions": 128}, "128 sessions fill the pool at "),
     ({"sessions": 128}, ", then the pool binds."),
-    ({"sessions": 1, "pool": {"bytes": "900GiB"}, "session_length_s": 3600.0},
+    ({"sessions": 1, "kv_pool": {"bytes": "900GiB"}, "session_length_s": 3600.0},
      "1 session reaches the end of the context at 2472 s; a session of 1 h sees it with a probability of >99.9 %."),
-    ({"sessions": 2, "pool": {"bytes": "900GiB"}, "session_length_s": 3600.0},
+    ({"sessions": 2, "kv_pool": {"bytes": "900GiB"}, "session_length_s": 3600.0},
      "2 sessions reach the end of the context at 2472 s"),
     ({"sessions": 1, "policy": "window(64, 16)", "session_length_s": 9000.0},
      "1 session reaches the limit of stage talker at "),
@@ -114,16 +114,17 @@ def test_without_a_pool_the_collapse_is_explained_and_nothing_foretold() -> None
                        "at 1979 s. Safe for 5 min: 66 sessions"),
     ({"sessions": 1, "policy": "window(64, 16)"},
      "1 session holds for 5 min with a probability of >99.9 %; going on, it would reach the limit of stage talker at "),
-    ({"sessions": 1, "policy": "window(64, 16)", "stages": [RESETTING], "turns": {"speaking_share": 0.5, "turn": 8.0}},
+    ({"sessions": 1, "policy": "window(64, 16)", "stages": [RESETTING], "turn_taking": {"speaking_share": 0.5,
+                                                                                        "mean_turn": 8.0}},
      "would reach the limit of stage talker at 86 h 17 min (90 % interval 6 h 24 min to 372 h 50 min)."),
-    ({"sessions": 1, "policy": "ring(40000)", "pool": {"bytes": "1GiB"}},
+    ({"sessions": 1, "policy": "ring(40000)", "kv_pool": {"bytes": "1GiB"}},
      "1 session does not fit: what it takes when it starts is more than the pool."),
 ])  # fmt: skip
 def test_the_answer_reads_as_a_sentence(keys: dict[str, Any], says: str) -> None:
     shipped = load_profile("qwen3-omni-30b").model_dump(mode="json")
     changed = {key: keys[key] for key in keys if key in shipped}
     plain = {"session_length_s": 300.0} | {key: keys[key] for key in keys if key not in shipped}
-    assert says in predict_profile(ForecastPlan(Profile.from_numbers(shipped | changed), **plain)).answer
+    assert says in predict_profile(ForecastPlan(Profile.from_numbers(shipped | changed), **plain)).summary
 
 
 def test_no_window_is_advised_where_a_further_stage_ends_the_run() -> None:
@@ -131,21 +132,21 @@ def test_no_window_is_advised_where_a_further_stage_ends_the_run() -> None:
     plan = ForecastPlan(Profile.from_numbers(shipped), 1, session_length_s=7200.0)
     report = predict_profile(plan)
     assert report.forecast is not None
-    assert (report.forecast.binding, report.forecast.safe_window) == ("stage talker limit", None)
-    assert "A window of" not in report.answer
+    assert (report.forecast.limited_by, report.forecast.fitting_window_tokens) == ("stage talker limit", None)
+    assert "A window of" not in report.summary
 
 
 def test_rings_that_do_not_fit_are_refused_from_the_start() -> None:
     report = ask(sessions=40, profile=profile(policy="ring(3000)"))
     assert report.forecast is not None
-    assert report.forecast.t_sat_s.estimate == 0
-    assert report.answer.startswith("40 sessions do not fit")
+    assert report.forecast.fill_time_s.estimate == 0
+    assert report.summary.startswith("40 sessions do not fit")
     assert report.forecast.max_sessions == 2000 // -(-3013 // 16)
 
 
 @pytest.mark.parametrize(("pool", "label"), [("48GiB", "pool full"), ("900GiB", "comes to an end")])
 def test_only_a_pool_that_ends_the_run_is_called_full(pool: str, label: str) -> None:
-    shipped = load_profile("qwen3-omni-30b").model_dump(mode="json") | {"pool": {"bytes": pool}}
+    shipped = load_profile("qwen3-omni-30b").model_dump(mode="json") | {"kv_pool": {"bytes": pool}}
     sessions = 128 if label == "pool full" else 1
     report = predict_profile(ForecastPlan(Profile.from_numbers(shipped), sessions, session_length_s=3600.0))
     table = render_text(report).split("Forecast\n")[1]
@@ -173,21 +174,21 @@ cases = st.fixed_dictionaries(
     {
         "tokens": st.fixed_dictionaries(
             {
-                "into": sizes,
-                "out": st.fixed_dictionaries({"listening": sizes, "speaking": sizes}),
+                "prefill": sizes,
+                "decode": st.fixed_dictionaries({"listening": sizes, "speaking": sizes}),
                 "fused": st.booleans(),
             }
         ),
-        "turns": st.fixed_dictionaries(
-            {"speaking_share": st.floats(0, 1), "turn": st.floats(0.01, 500).map(lambda t: f"{t:.4f}s")}
+        "turn_taking": st.fixed_dictionaries(
+            {"speaking_share": st.floats(0, 1), "mean_turn": st.floats(0.01, 500).map(lambda t: f"{t:.4f}s")}
         ),
-        "pool": st.fixed_dictionaries(
-            {"blocks": st.integers(1, 10**6), "block_tokens": st.sampled_from([1, 16, 256])}
+        "kv_pool": st.fixed_dictionaries(
+            {"blocks": st.integers(1, 10**6), "block_size": st.sampled_from([1, 16, 256])}
         ),
         "policy": st.sampled_from(
             ["unbounded", "window(64, 16)", "window(5000)", "ring(100)", "recycle(300)"]
         ),
-        "head_tokens": st.integers(0, 5000),
+        "prompt_tokens": st.integers(0, 5000),
     }
 )
 
@@ -208,13 +209,13 @@ def test_whatever_is_asked_the_answer_makes_sense(
     assert forecast.collapse_probability is not None
     for probability in (forecast.collapse_probability, *(h.collapse_probability for h in forecast.hazards)):
         assert 0 <= probability <= 1
-    assert (forecast.binding == "none") == (forecast.collapse_probability <= 1 - DEFAULT_CONFIDENCE)
-    assert (forecast.comes_first == "none") == (forecast.t_sat_s.estimate is None)
-    assert forecast.max_sessions is None or (forecast.binding == "none") == (
+    assert (forecast.limited_by == "none") == (forecast.collapse_probability <= 1 - DEFAULT_CONFIDENCE)
+    assert (forecast.first_hazard == "none") == (forecast.fill_time_s.estimate is None)
+    assert forecast.max_sessions is None or (forecast.limited_by == "none") == (
         sessions <= forecast.max_sessions
     )
-    assert not re.search(r"e[+-]\d", report.answer)
-    span = [forecast.t_sat_s.low, forecast.t_sat_s.estimate, forecast.t_sat_s.high]
+    assert not re.search(r"e[+-]\d", report.summary)
+    span = [forecast.fill_time_s.low, forecast.fill_time_s.estimate, forecast.fill_time_s.high]
     known = [t for t in span if t is not None]
     assert known == sorted(known)
     assert all(later is None for later in span[len(known) :])
@@ -282,7 +283,7 @@ def test_a_checkpoint_and_memory_foretell(tmp_path: Path) -> None:
     report = predict_profile(plan)
     assert report.forecast is not None
     pool = report.forecast.memory[-1].bytes
-    assert report.forecast.t_sat_s.estimate == pytest.approx(pool / (144 * 1024) / (64 * 27), rel=0.03)
+    assert report.forecast.fill_time_s.estimate == pytest.approx(pool / (144 * 1024) / (64 * 27), rel=0.03)
     assert found.profile.shape.kv_bytes_per_token == 144 * 1024
 
 
@@ -312,7 +313,7 @@ def test_flags_make_one_load() -> None:
     assert load_from(2.0, 28.0, (25, 1), None) == SteadyLoad(2.0, 28.0, listening=1, speaking=25)
     with pytest.raises(UsageError, match="contradict"):
         load_from(2.0, None, None, 27.0)
-    with pytest.raises(UsageError, match="--tokens-in"):
+    with pytest.raises(UsageError, match="--prefill-tokens"):
         load_from(2.0, None, None, None)
 
 

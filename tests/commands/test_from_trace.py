@@ -45,7 +45,7 @@ def report_file(path: Path, points: list[TrialResult]) -> Path:
     report = Report(
         command="capacity", status="complete", verdict="fail", exit_code=3, started_at=datetime.now(UTC),
         duration_s=1.0, argv=[], version="0", profile={"frame": {"period": 1.0}},
-        capacity=Capacity(session_length_s=300.0, method="single", points=points),
+        capacity=Capacity(session_length_s=300.0, method="single", trials=points),
     )  # fmt: skip
     path.write_text(report_json(report))
     return path
@@ -69,19 +69,19 @@ def formats(tmp_path: Path) -> list[Path]:
         write_csv(tmp_path / "ms.csv", [(1000 * t, v) for t, v in SLOPE], header="t_ms,usage"),
         write_csv(tmp_path / "iso.csv", [(s, v) for s, (_, v) in zip(stamps, SLOPE, strict=True)], "timestamp,usage"),
         pairs, objects, nested,
-        report_file(tmp_path / "report.json", [TrialResult(sessions=10, verdict="fail", timeline=timeline())]),
+        report_file(tmp_path / "report.json", [TrialResult(sessions=10, verdict="fail", windows=timeline())]),
     ]  # fmt: skip
 
 
 def test_every_format_foretells_the_same(tmp_path: Path) -> None:
     for path in formats(tmp_path):
         forecast = forecast_of(path)
-        assert forecast.t_sat_s.estimate is not None, path.name
-        assert forecast.observed_t_sat_s is not None, path.name
-        off = forecast.t_sat_s.estimate - forecast.observed_t_sat_s
+        assert forecast.fill_time_s.estimate is not None, path.name
+        assert forecast.observed_fill_time_s is not None, path.name
+        off = forecast.fill_time_s.estimate - forecast.observed_fill_time_s
         assert abs(off) <= 0.6, path.name  # full counts from 99.5 %
         assert forecast.fitted_until_s is not None
-        assert forecast.fitted_until_s < 0.32 * forecast.observed_t_sat_s, path.name
+        assert forecast.fitted_until_s < 0.32 * forecast.observed_fill_time_s, path.name
 
 
 def events_file(path: Path, points: list[TrialResult], cut_off: Sequence[Window] = ()) -> Path:
@@ -90,12 +90,15 @@ def events_file(path: Path, points: list[TrialResult], cut_off: Sequence[Window]
         "command": "capacity", "argv": [], "version": "0", "started_at": "2026-07-02T12:00:00Z",
         "profile": {"frame": {"period": 1.0}, "session_length": 300.0}, "settings": {},
     }  # fmt: skip
-    told: list[tuple[str, dict[str, Any]]] = [("run", conditions), ("phase", {"name": "ramp", "detail": ""})]
+    told: list[tuple[str, dict[str, Any]]] = [
+        ("run_started", conditions),
+        ("phase", {"name": "ramp", "detail": ""}),
+    ]
     told += [("window", {"phase": "ramp", **window.model_dump()}) for window in timeline()[:20]]
-    told += [("point", point.model_dump(mode="json")) for point in points]
+    told += [("trial", point.model_dump(mode="json")) for point in points]
     told += [("phase", {"name": "next", "detail": ""})] if cut_off else []
     told += [("window", {"phase": "next", **window.model_dump()}) for window in cut_off]
-    lines: list[dict[str, Any]] = [{"schema": "metronome.events/1"}]
+    lines: list[dict[str, Any]] = [{"schema": "metronome.events/2"}]
     lines += [{"t": 1.0, "kind": kind, "data": data} for kind, data in told]
     path.write_text("\n".join(map(json.dumps, lines)) + '\n{"t": 3, "kind": "win')  # killed in mid-line
     return path
@@ -105,11 +108,11 @@ def searched() -> list[TrialResult]:
     """A look that failed with a full pool, a number that failed, the one that was confirmed, and its check."""
     half = [window.model_copy(update={"occupancy": (window.occupancy or 0) / 2}) for window in timeline()]
     return [
-        TrialResult(sessions=20, role="screen", verdict="fail", timeline=timeline()),
-        TrialResult(sessions=16, role="confirm", verdict="fail", timeline=timeline()[:90]),
-        TrialResult(sessions=14, role="confirm", verdict="pass", timeline=half),
-        TrialResult(sessions=14, role="memory", verdict="pass", timeline=timeline()[:80]),
-        TrialResult(sessions=15, role="next", verdict="fail", timeline=timeline()[:95]),
+        TrialResult(sessions=20, purpose="screen", verdict="fail", windows=timeline()),
+        TrialResult(sessions=16, purpose="confirm", verdict="fail", windows=timeline()[:90]),
+        TrialResult(sessions=14, purpose="confirm", verdict="pass", windows=half),
+        TrialResult(sessions=14, purpose="memory", verdict="pass", windows=timeline()[:80]),
+        TrialResult(sessions=15, purpose="next", verdict="fail", windows=timeline()[:95]),
     ]
 
 
@@ -121,7 +124,7 @@ def test_of_a_search_the_confirmed_number_counts_and_another_can_be_named(
     assert read_recording(path).name == "14 sessions, confirm, pass"
     report = predict_trace(TracePlan(path))
     runs = 5 if make is report_file else 6
-    assert report.answer.endswith(f" Read: 14 sessions, confirm, pass, of {runs} runs in it (--run).")
+    assert report.summary.endswith(f" Read: 14 sessions, confirm, pass, of {runs} runs in it (--trial).")
     assert report.forecast is not None
     assert report.forecast.assumptions[0] == "run: 14 sessions, confirm, pass"
     assert "'20 sessions, screen, fail'" in report.forecast.assumptions[1]
@@ -140,7 +143,7 @@ def test_where_none_was_confirmed_the_smallest_that_failed_counts(tmp_path: Path
 
 
 def test_a_judged_point_with_too_few_samples_gives_way_to_another_and_not_to_a_look(tmp_path: Path) -> None:
-    short = TrialResult(sessions=14, role="confirm", verdict="pass", timeline=timeline()[:5])
+    short = TrialResult(sessions=14, purpose="confirm", verdict="pass", windows=timeline()[:5])
     path = report_file(tmp_path / "report.json", [*searched()[:2], short])
     assert read_recording(path).name == "16 sessions, confirm, fail"
     path = report_file(tmp_path / "report.json", [searched()[0], short])
@@ -150,11 +153,13 @@ def test_a_judged_point_with_too_few_samples_gives_way_to_another_and_not_to_a_l
 def test_a_point_that_was_cut_off_can_be_read(tmp_path: Path) -> None:
     path = events_file(tmp_path / "events.jsonl", [], cut_off=timeline())
     assert read_recording(path).name == "10 sessions, next, inconclusive"
-    assert forecast_of(path).observed_t_sat_s == 100.0
+    assert forecast_of(path).observed_fill_time_s == 100.0
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    twice = [TrialResult(sessions=9, role="trial", verdict="pass", timeline=timeline()[:n]) for n in (50, 60)]
+    twice = [
+        TrialResult(sessions=9, purpose="trial", verdict="pass", windows=timeline()[:n]) for n in (50, 60)
+    ]
     path = report_file(tmp_path / "report.json", twice)
     assert read_recording(path).others == ("9 sessions, trial, pass",)
     assert read_recording(path, run="9 sessions, trial, pass (2)").trace.t_s[-1] == 60
@@ -162,22 +167,22 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 def test_frames_that_were_not_served_are_said(tmp_path: Path) -> None:
     path = report_file(
-        tmp_path / "report.json", [TrialResult(sessions=10, verdict="fail", timeline=timeline(served=0.8))]
+        tmp_path / "report.json", [TrialResult(sessions=10, verdict="fail", windows=timeline(served=0.8))]
     )
     report = predict_trace(TracePlan(path))
     assert report.forecast is not None
     assert report.forecast.served_share == pytest.approx(0.8, abs=0.02)
-    assert "Only 80 % of the frames offered were served" in report.answer
+    assert "Only 80 % of the frames offered were served" in report.summary
 
 
 def test_no_more_is_served_than_was_offered(tmp_path: Path) -> None:
-    point = TrialResult(sessions=10, verdict="fail", timeline=timeline(served=1.1))
+    point = TrialResult(sessions=10, verdict="fail", windows=timeline(served=1.1))
     assert forecast_of(report_file(tmp_path / "report.json", [point])).served_share == 1.0
 
 
 def test_a_pool_that_is_full_in_what_is_fitted_leaves_nothing_to_foretell(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", SLOPE)
-    answer = predict_trace(TracePlan(path, fit_until_s=110.0)).answer
+    answer = predict_trace(TracePlan(path, fit_until_s=110.0)).summary
     assert (
         answer == "The pool is full at 100 s, in the part that was to be fitted: nothing is left to foretell."
     )
@@ -185,9 +190,9 @@ def test_a_pool_that_is_full_in_what_is_fitted_leaves_nothing_to_foretell(tmp_pa
 
 def test_a_flat_trace_does_not_saturate(tmp_path: Path) -> None:
     report = predict_trace(TracePlan(write_csv(tmp_path / "t.csv", [(t, 0.4) for t in range(100)])))
-    assert report.answer.startswith("Does not saturate")
+    assert report.summary.startswith("Does not saturate")
     assert report.forecast is not None
-    assert report.forecast.t_sat_s.estimate is None
+    assert report.forecast.fill_time_s.estimate is None
 
 
 @pytest.mark.parametrize(("within_s", "code"), [(20.0, 0), (1000.0, 3)])

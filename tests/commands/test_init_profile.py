@@ -46,7 +46,10 @@ def test_check_accepts_it_and_predict_plans_with_it(
     said = f"mine.yaml: profile my-model-4b; {open_lines} lines marked CHECK are not settled\n"
     assert capsys.readouterr().out.endswith(said)
     assert run(["profiles", "check", str(file)]) == 0
-    assert run(["predict", "--profile", str(file), "--pool", "8GiB", "--sessions", "16", "--json"]) in (0, 3)
+    assert run(["predict", "--profile", str(file), "--kv-pool", "8GiB", "--sessions", "16", "--json"]) in (
+        0,
+        3,
+    )
     profile = load_profile(file)
     assert profile.shape.kv_bytes_per_token == 2 * 36 * 8 * 128 * 2
     assert (profile.adapter, profile.shape.rope_theta, profile.verified) == ("decoder", 1e6, False)

@@ -24,17 +24,17 @@ def capacity_report(path: Path, *, device: str = "NVIDIA H200", safe: int | None
         TrialResult(
             sessions=n,
             verdict="pass",
-            role="confirm",
-            steps=500,
+            purpose="confirm",
+            batches=500,
             stages_ms={"prefill": ms / 2, "decode": ms / 2},
         )
         for n, ms in CURVE[:3]
     ]
     report = Report(
         command="capacity", status="complete", verdict="pass", exit_code=0, started_at=datetime.now(UTC),
-        duration_s=1.0, argv=[], version="0", engine={"device": "cuda"},
+        duration_s=1.0, argv=[], version="0", backend={"device": "cuda"},
         environment={"devices": [{"name": device, "memory_bytes": 1}]},
-        capacity=Capacity(safe_sessions=safe, session_length_s=300.0, method="ramp", points=points),
+        capacity=Capacity(safe_sessions=safe, session_length_s=300.0, method="ramp", trials=points),
     )  # fmt: skip
     path.write_text(report_json(report))
     return path
@@ -58,10 +58,10 @@ def test_a_fleet_of_a_given_size_is_judged(gpus: int, code: int) -> None:
     report = predict_fleet(FleetQuery(**LOAD, sessions_per_gpu=100, gpus=gpus))
     assert report.exit_code == code
     turned_away = {6: "3.2 %", 7: "<0.001 %"}[gpus]
-    assert report.answer.endswith(f" With {gpus} GPUs {turned_away} are turned away.")
+    assert report.summary.endswith(f" With {gpus} GPUs {turned_away} are turned away.")
     assert (
         "7 GPUs of 100 sessions (as given) carry 600 erlangs, <0.001 % turned away (allowed 1 %)"
-        in report.answer
+        in report.summary
     )
 
 
@@ -89,7 +89,7 @@ def test_a_peak_instead_of_a_load() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"sessions_per_gpu": 10}, "--arrivals"), ({**LOAD}, "nothing says"),
+        ({"sessions_per_gpu": 10}, "--arrival-rate"), ({**LOAD}, "nothing says"),
         ({**LOAD, "peak_sessions": 5, "sessions_per_gpu": 10}, "contradicts"),
         ({**LOAD, "sessions_per_gpu": 1, "headroom": 0.5}, "seats no session"),
         ({**LOAD, "cards": cards("h100", "l40s")}, "one kind"),
@@ -137,11 +137,13 @@ def probe_report(path: Path, device: str) -> Path:
         )
         for n, ms in CURVE
     ]
-    limits = DevicePeaksResult(bytes_per_s=3.35e12, flops_per_s=9.89e14, weight_bytes=1, floor_ms=1.0)
+    limits = DevicePeaksResult(
+        bytes_per_s=3.35e12, flops_per_s=9.89e14, weight_bytes=1, weight_read_floor_ms=1.0
+    )
     report = Report(
         command="probe", status="complete", verdict=None, exit_code=0, started_at=datetime.now(UTC),
         duration_s=1.0, argv=[], version="0", environment={"cpu": device},
-        probe=ProbeResult(kind="latency", cells=cells, limits=limits),
+        probe=ProbeResult(kind="latency", cells=cells, device_peaks=limits),
     )  # fmt: skip
     path.write_text(report_json(report))
     return path
@@ -160,4 +162,4 @@ def test_a_card_that_cannot_hold_the_weights_holds_nobody() -> None:
         update={"shape": PERSONAPLEX.shape.model_copy(update={"weight_bytes": 40 * 2**30})}
     )
     (estimate,) = predict_cards(GpuQuery(("rtx-4090",), small, 600.0)).gpus
-    assert (estimate.memory_sessions, estimate.sessions.estimate, estimate.binding) == (0, 0, "memory")
+    assert (estimate.memory_sessions, estimate.sessions.estimate, estimate.limited_by) == (0, 0, "memory")

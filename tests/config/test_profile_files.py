@@ -56,17 +56,17 @@ def changed(dotted: str, value: Any) -> dict[str, Any]:
     ("frame.period", "80 parsecs", "frame.period: '80 parsecs' is not a duration", "80ms, 2s, 10m"),
     ("frame.period", "90ms", "frame: period must be a whole number of 20 ms client chunks", ""),
     ("frame.period", "0ms", "frame.period", ""),
-    ("tokens.into", float("inf"), "tokens.into is inf", ""),
-    ("tokens.into", float("nan"), "tokens.into is nan", ""),
-    ("turns.speaking_share", "150%", "turns.speaking_share: '150%' is not a fraction", "percentage"),
+    ("tokens.prefill", float("inf"), "tokens.prefill is inf", ""),
+    ("tokens.prefill", float("nan"), "tokens.prefill is nan", ""),
+    ("turn_taking.speaking_share", "150%", "turn_taking.speaking_share: '150%' is not a fraction", "percentage"),
     ("policy", "windw(64)", "policy: 'windw(64)' is not a policy", "window(W, S)"),
-    ("policy", "window(9000, 16)", "policy window(9000, 16) is wider than shape.context, 8192", ""),
+    ("policy", "window(9000, 16)", "policy window(9000, 16) is wider than shape.context_length, 8192", ""),
     ("objectives", ["p9x<80ms"], "objectives.0: objective 'p9x<80ms': unknown metric", "did you mean p99?"),
     ("objectives", "p99<80ms", "objectives is 'p99<80ms'; it must be a list", ""),
-    ("pool.bytes", "1GiB", "pool: give exactly one of bytes and blocks", ""),
+    ("kv_pool.bytes", "1GiB", "kv_pool: give exactly one of bytes and blocks", ""),
     ("clock", "virtul", "clock is 'virtul'; it must be one of: real, virtual", "did you mean virtual?"),
     ("name", "Two Words", "name is 'Two Words'; it must match", ""),
-    ("head_tokens", 10_000, "head_tokens is 10000; it must be below shape.context", ""),
+    ("prompt_tokens", 10_000, "prompt_tokens is 10000; it must be below shape.context_length", ""),
     ("verified", False, "need each other", ""),
     ("stages", [{"name": "talker", "kind": "paged"}], "stage talker: kind paged needs kv_bytes_per_position", ""),
     ("stages", [{"name": "s", "kind": "state", "limt": 3}], "unknown key 'stages.0.limt'", "stages.0.limit"),
@@ -81,12 +81,12 @@ def test_a_mistake_names_its_key_and_what_is_allowed(key: str, value: Any, says:
 
 def test_all_mistakes_are_told_at_once_and_a_misspelt_key_is_not_also_missing() -> None:
     data = changed("shape.layers", None)
-    data["shape"] |= {"layres": 2, "vocab": -1}
+    data["shape"] |= {"layres": 2, "vocab_size": -1}
     with pytest.raises(UsageError) as caught:
         validate(Profile, data, "mine.yaml")
     assert caught.value.message == (
         "mine.yaml: 2 mistakes\n"
-        "  shape.vocab is -1; it must be greater than or equal to 1\n"
+        "  shape.vocab_size is -1; it must be greater than or equal to 1\n"
         "  unknown key 'shape.layres'"
     )
 

@@ -51,18 +51,22 @@ def test_a_variable_can_name_the_settings_file(config: Path) -> None:
 def test_overrides_reach_the_profile() -> None:
     settings = resolve(
         {
-            "pool": "1GiB",
+            "kv_pool": "1GiB",
             "speaking_share": "25%",
             "session_length": "5m",
             "slo": ["p99<60ms"],
-            "max_batch": 8,
+            "max_batch_size": 8,
         },
         {},
     )
     profile = settings.profile
-    assert profile.pool is not None
-    assert (profile.pool.bytes, profile.pool.blocks, profile.pool.block_tokens) == (2**30, None, 16)
-    assert (profile.turns.speaking_share, profile.session_length, profile.max_batch) == (0.25, 300.0, 8)
+    assert profile.kv_pool is not None
+    assert (profile.kv_pool.bytes, profile.kv_pool.blocks, profile.kv_pool.block_size) == (2**30, None, 16)
+    assert (profile.turn_taking.speaking_share, profile.session_length, profile.max_batch_size) == (
+        0.25,
+        300.0,
+        8,
+    )
     assert profile.objectives == ("p99<60ms",)
 
 
@@ -92,7 +96,7 @@ def test_lists_in_variables() -> None:
     ({"policy": "window(70000, 16)"}, {}, "", "profile default with --policy: policy window(70000, 16) is wider", ""),
     ({"profile": "defualt"}, {}, "", "no profile is called 'defualt'", "did you mean default?"),
     ({"arrival_rate": "8"}, {}, "", "--arrival-rate: '8' is not a rate", ""),
-    ({"memory": "0GiB"}, {}, "", "--memory: '0GiB' is no memory at all", ""),
+    ({"device_memory": "0GiB"}, {}, "", "--device-memory: '0GiB' is no memory at all", ""),
 ])  # fmt: skip
 def test_errors_name_the_source_and_what_is_allowed(tmp_path, flags, environ, text, says, hints) -> None:
     if text:
@@ -120,9 +124,9 @@ def test_names_of_variables_and_flags_follow_the_key() -> None:
 
 def test_what_holds_where_nothing_is_given_is_what_the_program_takes() -> None:
     shown = {key: row.default_text for key, row in SETTINGS.items()}
-    assert shown["budget"].startswith(f"{AUTO_BUDGET_S:g}s,")
-    assert f"over {AUTO_PERIOD_S * 1e3:g} ms" in shown["budget"]
-    assert shown["offered"] == str(DEFAULT_OFFERED)
+    assert shown["search_time"].startswith(f"{AUTO_BUDGET_S:g}s,")
+    assert f"over {AUTO_PERIOD_S * 1e3:g} ms" in shown["search_time"]
+    assert shown["offered_sessions"] == str(DEFAULT_OFFERED)
     assert shown["arrival_rate"] == f"{DEFAULT_ARRIVALS_PER_S:g}/s"
     assert shown["idle_timeout"] == f"{SessionTimeouts().idle_s:g}s, or {IDLE_PERIODS} periods if longer"
     assert all(row.default is None for row in SETTINGS.values() if row.otherwise)

@@ -104,19 +104,19 @@ def _check_values(found: Any, given: dict[str, Any]) -> None:
     if found.name == "predict":
         own = (
             "trace",
-            "scrape",
+            "metrics_url",
             "fleet",
-            "arrivals",
-            "mean_call",
-            "block",
+            "arrival_rate",
+            "mean_session_length",
+            "max_blocking",
             "gpu",
             "fit_share",
-            "every",
+            "scrape_interval",
             "fail_within",
         )
         read_options({key: given[key] for key in own})
     if found.name == "compare":
-        for gate in given["fail"] or ():
+        for gate in given["fail_on"] or ():
             Gate.parse(gate)
 
 

@@ -35,7 +35,7 @@ from tests.report.builders import capacity_report
 EXAMPLES = list(dict.fromkeys(every_example()))
 LEAVES = [each for each in commands() if not each.is_group]
 CHEAP = ("predict", "profiles", "report", "compare", "doctor", "init")
-NEEDS_MORE = ("--scrape", "--target", "--replay")  # a server, or a load that was kept
+NEEDS_MORE = ("--metrics-url", "--url", "--replay")  # a server, or a load that was kept
 
 
 def test_the_page_is_what_the_program_says() -> None:
@@ -80,14 +80,14 @@ def test_help_shows_every_default_and_no_type_of_a_switch(
     ("capacity", "--policy", "the profile's"),
     ("capacity", "--connect-timeout", "10s"),
     ("predict", "--confidence", f"{DEFAULT_CONFIDENCE:.0%}"),
-    ("predict", "--memory-share", f"{DEFAULT_SHARE:.0%}"),
-    ("predict", "--block", f"{FleetQuery().block:.0%}"),
-    ("predict", "--every", f"{ScrapePlan('').every_s:g}s"),
+    ("predict", "--memory-utilization", f"{DEFAULT_SHARE:.0%}"),
+    ("predict", "--max-blocking", f"{FleetQuery().block:.0%}"),
+    ("predict", "--scrape-interval", f"{ScrapePlan('').every_s:g}s"),
     ("predict", "--fit-window", f"{ScrapePlan('').window_s / 60:g}m"),
-    ("probe latency", "--batch", ", ".join(map(str, DEFAULT_BATCHES))),
+    ("probe latency", "--batch-size", ", ".join(map(str, DEFAULT_BATCHES))),
     ("probe quality", "--window", ", ".join(map(str, WINDOWS))),
     ("probe quality", "--sinks", ", ".join(map(str, SINKS))),
-    ("serve", "--sessions", str(DEFAULT_SEATS)),
+    ("serve", "--max-sessions", str(DEFAULT_SEATS)),
 ])  # fmt: skip
 def test_defaults_are_those_that_are_used(path: str, option: str, default: str) -> None:
     command = next(each for each in LEAVES if each.path == f"metronome {path}")
@@ -127,9 +127,9 @@ def test_every_example_is_one_that_the_program_takes(example: Example) -> None:
 
 
 @pytest.mark.parametrize("words", [
-    ("capcity",), ("capacity", "--polcy", "x"), ("capacity", "--pool", "8"), ("capacity", "--clock", "fast"),
-    ("profiles", "shw", "moshi"), ("capacity", "--profile", "mosh"), ("report",), ("predict", "--block", "x"),
-    ("compare", "a", "b", "--fail", "p99"),
+    ("capcity",), ("capacity", "--polcy", "x"), ("capacity", "--kv-pool", "8"), ("capacity", "--clock", "fast"),
+    ("profiles", "shw", "moshi"), ("capacity", "--profile", "mosh"), ("report",), ("predict", "--max-blocking", "x"),
+    ("compare", "a", "b", "--fail-on", "p99"),
 ])  # fmt: skip
 def test_an_example_that_no_longer_works_is_found(words: tuple[str, ...]) -> None:
     with pytest.raises(Exception, match=r".+"):
@@ -156,7 +156,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
     made: Report = capacity_report()  # type: ignore[no-untyped-call]
     events = EventsFile(tmp_path / "run")
     conditions = made.model_dump(mode="json", by_alias=True)
-    events.event("run", {key: conditions[key] for key in CONDITIONS})
+    events.event("run_started", {key: conditions[key] for key in CONDITIONS})
     for one in timeline():
         events.event("window", one.model_dump(mode="json") | {"phase": "single"})
     events.close()

@@ -136,7 +136,7 @@ def test_refuse_ends_the_one_without_room_and_frees_its_blocks() -> None:
     for k in range(10):
         live = [slot for slot in slots if slot not in ended]
         result = eng.step([frame(slot, seed=k) for slot in live])
-        ended.extend(o.slot for o in result.outcomes if o.ended == "refused")
+        ended.extend(o.slot for o in result.outcomes if o.ended == "rejected")
         assert not any(o.waiting for o in result.outcomes)
         assert result.pool.running == 3 - len(ended)
         if len(ended) == 3:
@@ -226,7 +226,7 @@ def test_absolute_sinks_end_at_the_context_and_rolling_ones_do_not() -> None:
         eng.open()
         outcomes = [eng.step([frame(0, seed=k)]).outcomes[0] for k in range(4)]
         outcomes += [eng.step([frame(0, seed=9)]).outcomes[0]]
-        assert (outcomes[-1].ended == "context") == ends
+        assert (outcomes[-1].ended == "context_limit") == ends
 
 
 @pytest.mark.parametrize("bad", [[0, 0], [5]])

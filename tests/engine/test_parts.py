@@ -141,7 +141,15 @@ def test_a_shape_is_tried_once_and_laid_out_as_was_faster(
 
 def test_random_weights_are_seeded_and_keep_activations_near_one() -> None:
     shape = ModelShape(
-        layers=12, heads=4, kv_heads=2, head_dim=16, hidden=64, mlp=96, vocab=50, dtype="float32", context=99
+        layers=12,
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        hidden_size=64,
+        intermediate_size=96,
+        vocab_size=50,
+        dtype="float32",
+        context_length=99,
     )
     weights = [DecoderWeights.random(shape, seed) for seed in (1, 1, 2)]
     first, again, other = (w.embedding for w in weights)

@@ -18,7 +18,7 @@ def stack_of(policy: str, **more: bool) -> PagedDecoder:
 
 
 def embeds(count: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(count, SHAPE.hidden, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(count, SHAPE.hidden_size, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("policy", ["unbounded", "window(9, 0)", "window(64, 3)"])

@@ -18,7 +18,15 @@ from metronome_cli.engine.frame_engine import FrameEngine
 from metronome_cli.engine.interface import CachedDecoder, StageTimer
 
 SHAPE = ModelShape(
-    layers=2, heads=4, kv_heads=2, head_dim=8, hidden=16, mlp=24, vocab=32, dtype="float32", context=10**6
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    hidden_size=16,
+    intermediate_size=24,
+    vocab_size=32,
+    dtype="float32",
+    context_length=10**6,
 )
 WEIGHTS = DecoderWeights.random(SHAPE, seed=1)
 BLOCK_TOKENS = 4
@@ -61,7 +69,7 @@ class ToyModel:
         if self.frames == self.fail_at:
             raise RuntimeError("the model broke")
         with timer("prefill"):
-            rows = np.stack([a[: INTO * SHAPE.hidden].reshape(INTO, SHAPE.hidden) for a in audio])
+            rows = np.stack([a[: INTO * SHAPE.hidden_size].reshape(INTO, SHAPE.hidden_size) for a in audio])
             hidden = stack.forward(slots, torch.from_numpy(rows), [INTO] * len(slots))
         tokens: list[list[int]] = [[] for _ in slots]
         with timer("decode"):
@@ -84,7 +92,9 @@ class ToyModel:
 
 def frame(slot: int, tokens_out: int = 2, seed: int = 0) -> FrameInput:
     """A frame with audio of its own."""
-    audio = np.random.default_rng(1000 * seed + slot).standard_normal(INTO * SHAPE.hidden).astype(np.float32)
+    audio = (
+        np.random.default_rng(1000 * seed + slot).standard_normal(INTO * SHAPE.hidden_size).astype(np.float32)
+    )
     return FrameInput(slot, audio, tokens_out)
 
 

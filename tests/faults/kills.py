@@ -40,8 +40,8 @@ def report_of(directory):
         return "nothing"
     assert code == 0, err
     report = json.loads(out)
-    judged = [line for line in events(directory) if line.get("kind") == "point"]
-    points = (report["capacity"] or {"points": []})["points"]
+    judged = [line for line in events(directory) if line.get("kind") == "trial"]
+    points = (report["capacity"] or {"trials": []})["trials"]
     assert len(points) >= len(judged)
     assert [point["sessions"] for point in points][: len(judged)] == [e["data"]["sessions"] for e in judged]
     if report["status"] == "interrupted":

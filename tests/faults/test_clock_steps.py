@@ -43,12 +43,12 @@ def test_a_clock_that_steps_back_and_forth_changes_no_duration(monkeypatch, cloc
     watcher = Recorder()
     plan = CapacityPlan(small_profile(), clock=clock, sessions=3, session_length_s=4.0, soak=True)
     report = run_capacity(plan, watcher, build=build)
-    point = report.capacity.points[0]
+    point = report.capacity.trials[0]
     assert point.duration_s == pytest.approx(4.0, abs=0.5)
     assert point.frames == pytest.approx(3 * (4.0 - 12 * 0.08) / 0.08, abs=3 * 14)
     assert 0 <= report.duration_s < 600
     assert all(0 <= snapshot.elapsed_s < 600 for snapshot in watcher.snapshots)
-    times = [window.t_s for window in point.timeline]
+    times = [window.t_s for window in point.windows]
     assert times == sorted(times)
 
 

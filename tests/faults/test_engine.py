@@ -99,19 +99,19 @@ def test_a_fault_at_the_nth_step_ends_the_run_with_its_name(smoke, name, nth):
     assert "\n" not in report.error
     assert words in render_text(report)
     if nth == 60:  # four steps prime the engine, twelve warm it up
-        point = report.capacity.points[-1]
-        assert (point.ended_by, point.verdict) == ("engine", "fail")
-        assert point.steps > 20
+        point = report.capacity.trials[-1]
+        assert (point.ended_by, point.verdict) == ("backend_error", "fail")
+        assert point.batches > 20
 
 
 @pytest.mark.parametrize("error", NO_MEMORY, ids=["device", "processor", "python"])
 def test_out_of_memory_is_a_failing_point_that_memory_binds(smoke, error):
     report, _ = run(smoke, 60, raising(error))
     assert (report.status, report.verdict, report.exit_code) == ("complete", "fail", 3)
-    point = report.capacity.points[-1]
-    assert (point.ended_by, point.binding) == ("engine", "memory")
+    point = report.capacity.trials[-1]
+    assert (point.ended_by, point.limited_by) == ("backend_error", "memory")
     assert point.reason.startswith("out of device memory in a frame step")
-    assert point.steps > 20
+    assert point.batches > 20
 
 
 class Small:
@@ -195,4 +195,4 @@ def test_what_was_measured_before_is_in_the_point():
     with pytest.raises(EngineError, match="not finite"):
         PointRun(lab, PointPlan(4, "confirm", max_steps=1000)).run(into=points)
     assert points[0].reason == "a logit is not finite"
-    assert points[0].steps == 100 - 1 - 4 - 12
+    assert points[0].batches == 100 - 1 - 4 - 12

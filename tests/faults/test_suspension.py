@@ -38,10 +38,10 @@ def measured(where, stopped_s):
 @pytest.mark.parametrize("where", ["between", "within"])
 def test_a_suspended_process_is_its_own_lateness(where):
     point = measured(where, 2.5)
-    assert (point["verdict"], point["ended_by"], point["binding"]) == (
+    assert (point["verdict"], point["ended_by"], point["limited_by"]) == (
         "inconclusive",
-        "generator",
-        "generator",
+        "load_generator",
+        "load_generator",
     )
     assert "this process was suspended" in point["reason"]
 
@@ -90,9 +90,9 @@ def lab_that_stops(nth, **changes):
 @pytest.mark.parametrize("nth", [5, 30, 300])
 def test_a_point_in_which_the_process_stood_still_is_given_up_and_open(nth):
     point = PointRun(lab_that_stops(nth), PointPlan(4, "confirm", max_steps=1000)).run(into=[])
-    assert (point.verdict, point.ended_by) == ("inconclusive", "generator")
+    assert (point.verdict, point.ended_by) == ("inconclusive", "load_generator")
     assert "3.0 s" in point.reason
-    assert point.steps < 459
+    assert point.batches < 459
 
 
 def test_a_search_measures_such_a_point_again_and_finds_the_same():
@@ -105,7 +105,7 @@ def test_a_search_measures_such_a_point_again_and_finds_the_same():
     calm, stopped = lab_on(always(0.004), max_sessions=4), lab_that_stops(400, max_sessions=4)
     (expected, _), (answer, points) = found(calm), found(stopped)
     assert (answer.safe, answer.binding) == (expected.safe, expected.binding)
-    spoilt = [point for point in points if point.ended_by == "generator"]
+    spoilt = [point for point in points if point.ended_by == "load_generator"]
     assert 1 <= len(spoilt) <= RERUNS
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from metronome_cli.config.profile import Profile
 
 SHAPE = {
-    "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "mlp": 128, "vocab": 512,
-    "context": 65_536,
+    "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 16, "hidden_size": 64, "intermediate_size": 128,
+    "vocab_size": 512,
+    "context_length": 65_536,
 }  # fmt: skip
 
 
@@ -18,10 +19,10 @@ def profile(**keys: Any) -> Profile:
         "name": "test",
         "title": "Test",
         "frame": {"period": "1s", "sample_rate": 16_000},
-        "tokens": {"into": 14, "out": {"listening": 0, "speaking": 25}},
-        "turns": {"speaking_share": 0.5, "turn": "8s"},
+        "tokens": {"prefill": 14, "decode": {"listening": 0, "speaking": 25}},
+        "turn_taking": {"speaking_share": 0.5, "mean_turn": "8s"},
         "shape": SHAPE,
-        "pool": {"blocks": 2000},
+        "kv_pool": {"blocks": 2000},
         "policy": "unbounded",
     }
     return Profile.model_validate(fields | keys)

@@ -68,7 +68,7 @@ def test_a_metric_can_be_named() -> None:
 def test_a_gauge_that_is_no_share_is_refused_with_how_to_name_another(value: float) -> None:
     with pytest.raises(UsageError, match=rf"^here: used is {value:g}, which lies outside 0..1$") as caught:
         read(parse(f"used {value}\n"), "used", "here")
-    assert "--metric" in (caught.value.hint or "")
+    assert "--occupancy-metric" in (caught.value.hint or "")
     with pytest.raises(UsageError, match="vllm:kv_cache_usage_perc is "):
         read(parse(f"vllm:kv_cache_usage_perc {value}\n"))
 

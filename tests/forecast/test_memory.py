@@ -133,7 +133,7 @@ def test_windows_and_states_are_paid_once_by_every_session() -> None:
     once = 25 * 2048 * 2 * 1024 + 2**20
     assert case.shape.kv_bytes_per_token == 5 * 1024 * 2
     assert state_outside(case) == once
-    own = profile(pool={"bytes": "1GiB"}, shape=SHAPE | WINDOWED)
+    own = profile(kv_pool={"bytes": "1GiB"}, shape=SHAPE | WINDOWED)
     budget = PoolBudget.of(own)
     each = own.shape.kv_bytes_per_token * budget.block_tokens
     assert budget.blocks_for(4) == (2**30 - 4 * once) // each
@@ -141,7 +141,7 @@ def test_windows_and_states_are_paid_once_by_every_session() -> None:
 
 
 def test_lines_add_up_to_the_pool() -> None:
-    plan = MemoryPlan(profile(pool=None), 96 * GIB, WeightBytes(33 * GIB, "files"))
+    plan = MemoryPlan(profile(kv_pool=None), 96 * GIB, WeightBytes(33 * GIB, "files"))
     lines = plan.lines(100)
     assert [line.what for line in lines] == ["memory", "reserve", "weights", "activations", "KV pool"]
     assert sum(line.size for line in lines[:-1]) == lines[-1].size
@@ -160,7 +160,7 @@ def test_state_outside_the_pool_is_paid_by_every_session() -> None:
         {"name": "pooled", "kind": "paged", "kv_bytes_per_position": 1024, "pool": {"blocks": 10}},
         {"name": "depth", "kind": "per_frame", "kv_bytes_per_position": 1024, "limit": 8},
     ]  # fmt: skip
-    case = profile(pool=None, stages=stages)
+    case = profile(kv_pool=None, stages=stages)
     each = 8 * 2**20 + 250 * 32 * 1024 + 4096 * 60 * 1024  # ten minutes of talk pass the limit
     each += 922 * 60 * 1024  # 4.6 turns of 8 s at 25 a second
     assert state_outside(case) == each
@@ -170,7 +170,7 @@ def test_state_outside_the_pool_is_paid_by_every_session() -> None:
 
 
 def test_weights_that_do_not_fit_are_said_line_by_line() -> None:
-    plan = MemoryPlan(profile(pool=None), 24 * GIB, WeightBytes(33 * GIB, "files"))
+    plan = MemoryPlan(profile(kv_pool=None), 24 * GIB, WeightBytes(33 * GIB, "files"))
     with pytest.raises(UsageError, match=r"weights -33\.00 GiB"):
         plan.budget(1)
 

@@ -22,14 +22,17 @@ from tests.forecast.profiles import profile
 def simulated_t_sat(case: Profile, sessions: int, blocks: int, seed: int, over_s: float = 0.0) -> float:
     """Play the sessions frame by frame until one finds no block."""
     period, tokens = case.frame.period_s, case.tokens
-    assert case.pool is not None
+    assert case.kv_pool is not None
     starts = staggered_starts(sessions, period, over_s)
-    plans = [DrawnTurns(case.turns.speaking_share, case.turns.turn, seed * 1000 + i) for i in range(sessions)]
-    held, seen = np.zeros(sessions), np.full(sessions, float(case.head_tokens))
+    plans = [
+        DrawnTurns(case.turn_taking.speaking_share, case.turn_taking.mean_turn, seed * 1000 + i)
+        for i in range(sessions)
+    ]
+    held, seen = np.zeros(sessions), np.full(sessions, float(case.prompt_tokens))
     due = sorted((starts[i] + (k + 1) * period, i, k) for i in range(sessions) for k in range(250))
     for instant, i, k in due:
         seen[i] += tokens.per_frame(plans[i].speaking(k * period))
-        held[i] = math.ceil(seen[i] / case.pool.block_tokens)
+        held[i] = math.ceil(seen[i] / case.kv_pool.block_size)
         if held.sum() > blocks:
             return float(instant)
     return math.inf
@@ -39,7 +42,7 @@ def simulated_t_sat(case: Profile, sessions: int, blocks: int, seed: int, over_s
     ("sessions", "blocks", "over_s"), [(1, 150, 0.0), (3, 400, 0.0), (12, 1500, 0.0), (12, 1500, 40.0)]
 )
 def test_law_of_t_sat_is_that_of_played_sessions(sessions: int, blocks: int, over_s: float) -> None:
-    case = profile(head_tokens=5)
+    case = profile(prompt_tokens=5)
     fill = PoolFill("pool", decoder_growth(case, 16), sessions, blocks, 0, over_s)
     played = np.sort([simulated_t_sat(case, sessions, blocks, seed, over_s) for seed in range(150)])
     claimed = np.array([fill.by(float(t)) for t in played])
@@ -52,7 +55,7 @@ def test_law_of_t_sat_is_that_of_played_sessions(sessions: int, blocks: int, ove
 
 
 def test_without_variance_t_sat_is_an_instant() -> None:
-    case = profile(tokens={"into": 16, "out": {"listening": 0, "speaking": 0}})
+    case = profile(tokens={"prefill": 16, "decode": {"listening": 0, "speaking": 0}})
     fill = PoolFill("pool", decoder_growth(case, 16), 10, 1000)
     low, high = quantile(fill.by, 0.05, 99.0), quantile(fill.by, 0.95, 99.0)
     assert low == high
@@ -60,7 +63,7 @@ def test_without_variance_t_sat_is_an_instant() -> None:
 
 
 def test_agrees_with_the_first_order_formula_when_blocks_are_small() -> None:
-    case = profile(pool={"blocks": 100_000, "block_tokens": 1})
+    case = profile(kv_pool={"blocks": 100_000, "block_size": 1})
     fill = PoolFill("pool", decoder_growth(case, 1), 64, 100_000)
     assert fill.first_order_s == pytest.approx(100_000 / (64 * 26.5))
     assert quantile(fill.by, 0.5, fill.first_order_s) == pytest.approx(fill.first_order_s, rel=0.02)
@@ -152,9 +155,9 @@ def drawn_case(rng: np.random.Generator) -> tuple[Profile, int]:
     heard, said, share = int(rng.integers(1, 16)), int(rng.integers(2, 14)), float(rng.uniform(0.2, 0.8))
     blocks = round(sessions * (heard + share * said) * rng.uniform(20, 60) / block)
     case = profile(
-        tokens={"into": heard, "out": {"listening": 0, "speaking": said}},
+        tokens={"prefill": heard, "decode": {"listening": 0, "speaking": said}},
         turns={"speaking_share": share, "turn": f"{rng.uniform(2, 10):.3f}s"},
-        pool={"blocks": blocks, "block_tokens": block},
+        kv_pool={"blocks": blocks, "block_tokens": block},
     )
     return case, sessions
 
@@ -163,8 +166,8 @@ def test_the_interval_holds_as_often_as_it_says() -> None:
     rng, held = np.random.default_rng(3), []
     for seed in range(150):
         case, sessions = drawn_case(rng)
-        assert case.pool is not None and case.pool.blocks is not None  # noqa: PT018
-        truth = simulated_t_sat(case, sessions, case.pool.blocks, seed)
-        fill = PoolFill("pool", decoder_growth(case, case.pool.block_tokens), sessions, case.pool.blocks)
+        assert case.kv_pool is not None and case.kv_pool.blocks is not None  # noqa: PT018
+        truth = simulated_t_sat(case, sessions, case.kv_pool.blocks, seed)
+        fill = PoolFill("pool", decoder_growth(case, case.kv_pool.block_size), sessions, case.kv_pool.blocks)
         held.append(fill.by(truth) >= 0.05 and fill.by(truth - 1e-6) <= 0.95)
     assert 0.83 < np.mean(held) < 0.97  # 0.9 +- 3 standard errors

@@ -21,9 +21,9 @@ from tests.forecast.profiles import SHAPE, profile
 
 QWEN3_OMNI: dict[str, Any] = {
     "frame": {"period": "2s", "sample_rate": 16_000},
-    "tokens": {"into": 28, "out": {"listening": 25, "speaking": 25}},
-    "shape": SHAPE | {"layers": 48, "heads": 32, "kv_heads": 4, "head_dim": 128, "hidden": 2048},
-    "pool": {"blocks": 32_000},  # 0.2 % of the pool is 1024 tokens
+    "tokens": {"prefill": 28, "decode": {"listening": 25, "speaking": 25}},
+    "shape": SHAPE | {"layers": 48, "heads": 32, "kv_heads": 4, "head_dim": 128, "hidden_size": 2048},
+    "kv_pool": {"blocks": 32_000},  # 0.2 % of the pool is 1024 tokens
 }
 
 
@@ -57,7 +57,7 @@ def test_estimate_lies_in_its_interval_and_halves_with_twice_the_sessions() -> N
 @given(length_s=st.floats(20, 2000), blocks=st.integers(200, 20_000))
 @settings(max_examples=25, deadline=None)
 def test_the_largest_safe_number_is_safe_and_one_more_is_not(length_s: float, blocks: int) -> None:
-    question = ask(1, length_s, pool={"blocks": blocks})
+    question = ask(1, length_s, kv_pool={"blocks": blocks})
     most = forecast_pool(question).max_sessions
     assert most is not None
     if most:
@@ -68,27 +68,27 @@ def test_the_largest_safe_number_is_safe_and_one_more_is_not(length_s: float, bl
 @given(sessions=st.integers(1, 60), blocks=st.integers(200, 20_000), sinks=st.integers(0, 64))
 @settings(max_examples=40, deadline=None)
 def test_the_safe_window_fits_and_a_wider_one_does_not(sessions: int, blocks: int, sinks: int) -> None:
-    question = ask(sessions, pool={"blocks": blocks}, policy=f"window(64, {sinks})")
+    question = ask(sessions, kv_pool={"blocks": blocks}, policy=f"window(64, {sinks})")
     widest = forecast_pool(question).safe_window
     if widest is None:
-        narrowest = ask(sessions, 1e5, pool={"blocks": blocks}, policy=f"window(1, {sinks})")
+        narrowest = ask(sessions, 1e5, kv_pool={"blocks": blocks}, policy=f"window(1, {sinks})")
         assert not any(hazard.fits for hazard in narrowest.hazards() if isinstance(hazard, PoolFill))
         return
-    fits = ask(sessions, pool={"blocks": blocks}, policy=f"window({widest}, {sinks})")
+    fits = ask(sessions, kv_pool={"blocks": blocks}, policy=f"window({widest}, {sinks})")
     assert forecast_pool(fits).t_sat.estimate is None
-    if widest + 32 < question.profile.shape.context - sinks:
-        wider = ask(sessions, 1e5, pool={"blocks": blocks}, policy=f"window({widest + 32}, {sinks})")
+    if widest + 32 < question.profile.shape.context_length - sinks:
+        wider = ask(sessions, 1e5, kv_pool={"blocks": blocks}, policy=f"window({widest + 32}, {sinks})")
         assert forecast_pool(wider).probability == pytest.approx(1.0)
 
 
 def test_a_context_that_ends_first_binds() -> None:
-    answer = forecast_pool(ask(2, shape=SHAPE | {"context": 1000}, pool={"blocks": 100_000}))
+    answer = forecast_pool(ask(2, shape=SHAPE | {"context_length": 1000}, kv_pool={"blocks": 100_000}))
     assert answer.binding == "context"
     assert answer.t_sat.estimate == pytest.approx(1000 / 26.5, rel=0.2)
 
 
 def test_a_window_outlives_the_context() -> None:
-    answer = forecast_pool(ask(2, shape=SHAPE | {"context": 1000}, policy="window(128, 16)"))
+    answer = forecast_pool(ask(2, shape=SHAPE | {"context_length": 1000}, policy="window(128, 16)"))
     assert (answer.binding, answer.t_sat.estimate, answer.probability) == ("none", None, 0.0)
 
 
@@ -97,11 +97,11 @@ def test_a_stage_with_a_cap_of_its_own_binds() -> None:
         "name": "talker", "kind": "paged", "kv_bytes_per_position": 1024,
         "positions_per_s": {"speaking": 50.0}, "limit": 4096,
     }  # fmt: skip
-    answer = forecast_pool(ask(2, 600.0, pool={"blocks": 100_000}, stages=[talker]))
+    answer = forecast_pool(ask(2, 600.0, kv_pool={"blocks": 100_000}, stages=[talker]))
     assert answer.binding == "stage talker limit"
     assert answer.t_sat.estimate == pytest.approx(4096 / 25, rel=0.25)
     pooled = forecast_pool(
-        ask(8, 600.0, pool={"blocks": 100_000}, stages=[talker | {"limit": None, "pool": {"blocks": 500}}])
+        ask(8, 600.0, kv_pool={"blocks": 100_000}, stages=[talker | {"limit": None, "pool": {"blocks": 500}}])
     )
     assert pooled.binding == "stage talker"
     assert pooled.t_sat.estimate == pytest.approx(500 * 16 / (8 * 25), rel=0.25)
@@ -112,16 +112,16 @@ def test_dropping_the_cache_at_each_turn_lifts_a_stage_limit() -> None:
         "name": "talker", "kind": "paged", "kv_bytes_per_position": 1024, "resets": "turn",
         "positions_per_s": {"speaking": 50.0}, "limit": 4096,
     }  # fmt: skip
-    answer = forecast_pool(ask(2, 600.0, pool={"blocks": 100_000}, stages=[talker]))
+    answer = forecast_pool(ask(2, 600.0, kv_pool={"blocks": 100_000}, stages=[talker]))
     assert answer.binding != "stage talker"
     assert answer.probability < 0.05
 
 
 def test_a_model_that_adds_nothing_never_saturates() -> None:
-    answer = forecast_pool(ask(4, tokens={"into": 0, "out": {"listening": 0, "speaking": 0}}))
+    answer = forecast_pool(ask(4, tokens={"prefill": 0, "decode": {"listening": 0, "speaking": 0}}))
     assert (answer.t_sat.estimate, answer.probability, answer.max_sessions) == (None, 0.0, None)
 
 
 def test_without_a_pool_the_user_must_name_memory() -> None:
     with pytest.raises(UsageError, match="no pool"):
-        PoolBudget.of(profile(pool=None))
+        PoolBudget.of(profile(kv_pool=None))

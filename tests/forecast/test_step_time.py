@@ -23,11 +23,12 @@ from tests.forecast.profiles import SHAPE, profile
 CURVE = [(2, 28.0), (8, 32.6), (16, 45.0), (32, 70.2)]
 PERSONAPLEX = profile(
     frame={"period": "80ms", "sample_rate": 24_000},
-    tokens={"into": 1, "out": {"listening": 1, "speaking": 1}, "fused": True},
-    shape=SHAPE | {"layers": 32, "heads": 32, "kv_heads": 32, "head_dim": 128, "hidden": 4096, "mlp": 11_264,
-                   "vocab": 32_000, "context": 3000},
+    tokens={"prefill": 1, "decode": {"listening": 1, "speaking": 1}, "fused": True},
+    shape=SHAPE | {"layers": 32, "heads": 32, "kv_heads": 32, "head_dim": 128, "hidden_size": 4096,
+                   "intermediate_size": 11_264,
+                   "vocab_size": 32_000, "context_length": 3000},
     policy="ring(3000)",
-    pool={"bytes": "48GiB"},
+    kv_pool={"bytes": "48GiB"},
     stages=[{"name": "depth", "kind": "per_frame", "kv_bytes_per_position": 24_576, "limit": 16}],
 )  # fmt: skip
 
@@ -126,9 +127,10 @@ def qwen3_omni() -> Profile:
     """FP8 weights, bfloat16 cache, as in arXiv:2607.02640."""
     return profile(
         frame={"period": "2s", "sample_rate": 16_000},
-        tokens={"into": 28, "out": {"listening": 25, "speaking": 25}},
-        shape=SHAPE | {"layers": 48, "heads": 32, "kv_heads": 4, "head_dim": 128, "hidden": 2048, "mlp": 6144,
-                       "vocab": 152_064, "dtype": "float8", "kv_dtype": "bfloat16",
+        tokens={"prefill": 28, "decode": {"listening": 25, "speaking": 25}},
+        shape=SHAPE | {"layers": 48, "heads": 32, "kv_heads": 4, "head_dim": 128, "hidden_size": 2048,
+                       "intermediate_size": 6144,
+                       "vocab_size": 152_064, "dtype": "float8", "kv_dtype": "bfloat16",
                        "parameters": 30_520_000_000, "active_parameters": 3_340_000_000},
     )  # fmt: skip
 

@@ -133,9 +133,9 @@ OBJECTIVES = [
     "misses<0.1%",
     "empty<1%",
     "max<200ms",
-    "streak<3",
+    "miss_streak<3",
     "occupancy<90%",
-    "lost_beat<=0",
+    "fell_behind<=0",
 ]
 
 
@@ -184,10 +184,10 @@ def check_profile_tree(tree):
 
 SETTINGS_TEXT = [
     "profile: smoke\nslo: [p99<80ms, 'empty<1%']\nsessions: 12\nclock: virtual\nsession_length: 10m\n",
-    "profile: default\npolicy: window(256, 16)\npool: 2GiB\nseed: 3\nconfirm_steps: 800\nui: plain\n",
+    "profile: default\npolicy: window(256, 16)\nkv_pool: 2GiB\nseed: 3\nconfirm_steps: 800\nui: plain\n",
     "gain_target: 70%\ngain_increase: 4\ngain_decrease: 0.5\nmax_sessions: 64\nbatching: tick\n",
 ]
-VARIABLES = ["METRONOME_SLO", "METRONOME_SESSIONS", "METRONOME_POLICY", "METRONOME_POOL", "METRONOME_SEED",
+VARIABLES = ["METRONOME_SLO", "METRONOME_SESSIONS", "METRONOME_POLICY", "METRONOME_KV_POOL", "METRONOME_SEED",
              "METRONOME_CLOCK", "METRONOME_PROFILE", "METRONOME_SESSION_LENGTH", "METRONOME_UI"]  # fmt: skip
 
 
@@ -333,16 +333,16 @@ def check_page(text):
 def events_text():
     conditions = {key: REPORT_TREES[0][key] for key in CONDITIONS}
     judged = point(16, "pass", "screen")
-    windows = [{"phase": "screen", **each.model_dump()} for each in judged.timeline[:3]]
+    windows = [{"phase": "screen", **each.model_dump()} for each in judged.windows[:3]]
     facts = [
-        ("run", conditions),
+        ("run_started", conditions),
         ("audio", REPORT_TREES[0]["audio"]),
         ("phase", {"name": "screen", "detail": ""}),
     ]
-    facts += [("window", each) for each in windows] + [("point", judged.model_dump(mode="json"))]
+    facts += [("window", each) for each in windows] + [("trial", judged.model_dump(mode="json"))]
     facts += [
         ("window", {**windows[0], "phase": "confirm"}),
-        ("engine", {"weights": "random"}),
+        ("backend_started", {"weights": "random"}),
         ("phase", {"name": "x"}),
     ]
     lines = [dumps(head())] + [
@@ -377,13 +377,13 @@ def check_config(text):
 
 def load_text():
     """A recording of two short runs."""
-    head = {"schema": "metronome.load/1", "version": "1", "profile": "smoke", "period_s": 0.08, "sample_rate": 16000,
+    head = {"schema": "metronome.load/2", "version": "1", "profile": "smoke", "period_s": 0.08, "sample_rate": 16000,
             "frame_samples": 1280, "tokens_listening": 1, "tokens_speaking": 2, "batching": "continuous", "seed": 0,
             "session_length_s": 60.0, "loop_samples": 100000,
             "audio": [{"file": "a.wav", "sha256": "0" * 64}]}  # fmt: skip
     lines = [head]
     for run in (0, 1):
-        lines.append({"run": run, "kind": "point", "role": "confirm", "sessions": 2, "ages": "spread",
+        lines.append({"trial": run, "kind": "point", "purpose": "confirm", "sessions": 2, "ages": "spread",
                       "fills_only": False, "length_s": 8.0})  # fmt: skip
         lines += [{"caller": n, "at_s": 0.1 * n, "age_s": 3.0, "lifetime_s": 8.0, "phase_s": 0.02, "start": 640 * n,
                    "speaks": [10, 20, 30]} for n in range(3)]  # fmt: skip

@@ -18,7 +18,9 @@ def flags(lengths):
 
 
 def caller(age_s, speaks):
-    return TraceSession(caller=0, at_s=0.0, age_s=age_s, lifetime_s=1.0, phase_s=0.0, start=0, speaks=speaks)
+    return TraceSession(
+        session=0, start_s=0.0, age_s=age_s, lifetime_s=1.0, phase_s=0.0, loop_offset=0, turn_frames=speaks
+    )
 
 
 @given(PERIODS_S, SHARES, AGES_S, st.integers(0, 99), st.integers(1, 400))

@@ -25,8 +25,8 @@ HEAD = TraceHeader(
     period_s=0.08,
     sample_rate=16000,
     frame_samples=1280,
-    tokens_listening=1,
-    tokens_speaking=2,
+    decode_listening=1,
+    decode_speaking=2,
     batching="continuous",
     seed=7,
     session_length_s=60.0,
@@ -47,7 +47,13 @@ def callers(drawn):
     at = sorted(row[0] for row in drawn)
     return [
         TraceSession(
-            caller=i, at_s=at[i], age_s=age, lifetime_s=life, phase_s=0.04, start=start, speaks=speaks
+            session=i,
+            start_s=at[i],
+            age_s=age,
+            lifetime_s=life,
+            phase_s=0.04,
+            loop_offset=start,
+            turn_frames=speaks,
         )
         for i, (_, age, life, start, speaks) in enumerate(drawn)
     ]
@@ -56,7 +62,7 @@ def callers(drawn):
 def write(path, runs, tell=pytest.fail):
     writer = TraceWriter(path, HEAD, tell)
     for number, (people, end_s) in enumerate(runs):
-        take = writer.begin(TraceTrial(role=f"run {number}", sessions=len(people)))
+        take = writer.begin(TraceTrial(purpose=f"run {number}", sessions=len(people)))
         for caller in people:
             take(caller)
         if end_s is not None:
@@ -118,9 +124,9 @@ def test_a_line_that_is_not_complete_and_not_the_last_is_an_error(good):
 
 def test_a_run_that_was_stopped_as_it_began_gives_nothing_and_the_others_stay(good):
     text = good.read_text()
-    good.write_text(text.replace('"end":0,"at_s":10.0', '"end":0,"at_s":0.0'))
+    good.write_text(text.replace('"trial_end":0,"at_s":10.0', '"trial_end":0,"at_s":0.0'))
     found = read_load(good)
-    assert ([run.head.run for run in found.runs], found.cut_short) == ([1], False)
+    assert ([run.head.trial for run in found.runs], found.cut_short) == ([1], False)
     good.write_text(good.read_text().replace('"at_s":5.0', '"at_s":0.0'))
     with pytest.raises(UsageError, match="ends before the first run has ended"):
         read_load(good)
@@ -133,21 +139,21 @@ def test_a_run_that_was_stopped_as_it_began_gives_nothing_and_the_others_stay(go
         (1, {"schema": None}, r"load\.jsonl:1: no schema"),
         (1, {"period_s": 0}, r"load\.jsonl:1: period_s: "),
         (1, {"audio": [{"file": "a", "sha256": "xyz"}]}, r"load\.jsonl:1: audio.0.sha256: "),
-        (2, {"run": 4}, r"load\.jsonl:2: run 4 where run 0 is next"),
+        (2, {"trial": 4}, r"load\.jsonl:2: trial 4; 0 is expected"),
         (2, {"sessions": 0}, r"load\.jsonl:2: sessions: "),
         (2, {"surprise": 1}, r"load\.jsonl:2: surprise: "),
-        (3, {"caller": 1}, r"load\.jsonl:3: caller 1 where caller 0 is next"),
-        (3, {"at_s": -1}, r"load\.jsonl:3: at_s: "),
-        (3, {"at_s": "0"}, r"load\.jsonl:3: at_s: "),
-        (3, {"start": 48_000}, r"load\.jsonl:3: start 48000 is beyond the loop"),
+        (3, {"session": 1}, r"load\.jsonl:3: session 1; 0 is expected"),
+        (3, {"start_s": -1}, r"load\.jsonl:3: start_s: "),
+        (3, {"start_s": "0"}, r"load\.jsonl:3: start_s: "),
+        (3, {"loop_offset": 48_000}, r"load\.jsonl:3: loop_offset 48000 is beyond the loop"),
         (3, {"lifetime_s": 0}, r"load\.jsonl:3: lifetime_s: "),
         (3, {"phase_s": 0.08}, r"load\.jsonl:3: phase_s 0.08 is no part of the period, 0.08 s"),
         (3, {"age_s": 60.5}, r"load\.jsonl:3: age_s 60.5 is more than a session lasts, 60 s"),
-        (3, {"speaks": [0, 0]}, r"load\.jsonl:3: speaks: no frames"),
-        (3, {"speaks": []}, r"load\.jsonl:3: speaks: no frames"),
-        (3, {"speaks": [1, -1]}, r"load\.jsonl:3: speaks.1: "),
-        (3, {"speaks": [10**12]}, r"load\.jsonl:3: speaks.0: "),
-        (4, {"end": 1}, r"load\.jsonl:4: end of run 1, which is not open"),
+        (3, {"turn_frames": [0, 0]}, r"load\.jsonl:3: turn_frames: no frames"),
+        (3, {"turn_frames": []}, r"load\.jsonl:3: turn_frames: no frames"),
+        (3, {"turn_frames": [1, -1]}, r"load\.jsonl:3: turn_frames.1: "),
+        (3, {"turn_frames": [10**12]}, r"load\.jsonl:3: turn_frames.0: "),
+        (4, {"trial_end": 1}, r"load\.jsonl:4: trial_end 1: that trial is not open"),
     ],
 )
 def test_a_wrong_line_is_named_with_what_is_wrong(good, number, change, said):
@@ -164,8 +170,8 @@ def test_a_wrong_line_is_named_with_what_is_wrong(good, number, change, said):
         (b"", "not JSON"),
         (b"[1]", "not a JSON object"),
         (b'{"at_s": NaN}', "NaN is not JSON"),
-        (b'{"end":0,"end":0}', "the same key twice"),
-        (b"{}", "neither a run, nor a caller, nor an end"),
+        (b'{"trial_end":0,"trial_end":0}', "the same key twice"),
+        (b"{}", "neither a trial, nor a session, nor a trial_end"),
         (b"\xff", "not UTF-8"),
         (b"[" * 100_000, "nested deeper"),
         (pickle.dumps(os.getcwd, 0).replace(b"\n", b" "), "not"),

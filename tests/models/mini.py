@@ -34,14 +34,15 @@ def profile(version: Version, **changes: Any) -> Profile:
         "adapter": "minicpm-o",
         "adapter_options": options,
         "frame": {"period": "1s", "sample_rate": 16_000},
-        "tokens": {"into": 12 if version == "4.5" else 27, "out": out},
+        "tokens": {"prefill": 12 if version == "4.5" else 27, "decode": out},
         "shape": {
-            "layers": LAYERS, "heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": HIDDEN, "mlp": 96, "vocab": VOCAB,
-            "dtype": "float32", "context": 4096, "rope_theta": 1_000_000.0,
+            "layers": LAYERS, "heads": 4, "kv_heads": 2, "head_dim": 16, "hidden_size": HIDDEN,
+            "intermediate_size": 96, "vocab_size": VOCAB,
+            "dtype": "float32", "context_length": 4096, "rope_theta": 1_000_000.0,
         },
-        "pool": {"blocks": 256},
+        "kv_pool": {"blocks": 256},
         "policy": "unbounded",
-        "max_batch": 4,
+        "max_batch_size": 4,
         **changes,
     }  # fmt: skip
     return Profile.model_validate(data)

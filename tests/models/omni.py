@@ -36,14 +36,14 @@ def profile(family: Family, **changes: Any) -> Profile:
         "adapter": "qwen-omni",
         "adapter_options": options,
         "frame": {"period": "2s", "sample_rate": 16_000},
-        "tokens": {"into": 52 if family == "qwen2.5" else 28, "out": {"listening": 1, "speaking": 5}},
+        "tokens": {"prefill": 52 if family == "qwen2.5" else 28, "decode": {"listening": 1, "speaking": 5}},
         "shape": {
-            "layers": LAYERS, "heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": HIDDEN, "mlp": 96,
-            "vocab": VOCAB, "dtype": "float32", "context": 4096, "rope_theta": 1_000_000.0,
+            "layers": LAYERS, "heads": 4, "kv_heads": 2, "head_dim": 16, "hidden_size": HIDDEN, "intermediate_size": 96,
+            "vocab_size": VOCAB, "dtype": "float32", "context_length": 4096, "rope_theta": 1_000_000.0,
         },
-        "pool": {"blocks": 256},
+        "kv_pool": {"blocks": 256},
         "policy": "unbounded",
-        "max_batch": 4,
+        "max_batch_size": 4,
         **changes,
     }  # fmt: skip
     return Profile.model_validate(data)

@@ -195,8 +195,9 @@ def test_the_turns_end_drops_the_talkers_cache() -> None:
 
 
 def test_published_sizes_cost_what_is_published() -> None:
-    shape = {"layers": 36, "heads": 32, "kv_heads": 8, "head_dim": 128, "hidden": 4096, "mlp": 12_288,
-             "vocab": 151_748, "dtype": "bfloat16", "context": 40_960}  # fmt: skip
+    shape = {"layers": 36, "heads": 32, "kv_heads": 8, "head_dim": 128, "hidden_size": 4096,
+             "intermediate_size": 12_288,
+             "vocab_size": 151_748, "dtype": "bfloat16", "context_length": 40_960}  # fmt: skip
     profile = mini.profile("4.5", shape=shape, adapter_options={"version": "4.5", "talker": True})
     from metronome_cli.models.minicpm_o.shape import MiniCpmShape
 
@@ -225,8 +226,8 @@ def test_a_missing_part_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"tokens": {"into": 10, "out": {"listening": 1, "speaking": 6}}}, "tokens.into is 10"),
-    ({"tokens": {"into": 12, "out": {"listening": 1, "speaking": 21}}}, "answered with 1 to 20 tokens"),
+    ({"tokens": {"prefill": 10, "decode": {"listening": 1, "speaking": 6}}}, "tokens.prefill is 10"),
+    ({"tokens": {"prefill": 12, "decode": {"listening": 1, "speaking": 21}}}, "answered with 1 to 20 tokens"),
     ({"frame": {"period": "2s", "sample_rate": 16_000}}, "units of 1s"),
     ({"options": {"encoder_layer": 2}}, "unknown key 'encoder_layer'"),
     ({"options": {"decide": "coin"}}, "decide is 'coin'"),

@@ -160,7 +160,14 @@ def test_it_says_what_it_is_and_what_a_session_holds_outside_the_pool() -> None:
 def test_the_published_sizes_give_the_published_memory() -> None:
     """512 KiB of cache a frame, 6.25 MiB/s, 24 KiB a depth position, 7.8 MiB a codec transformer."""
     shape = ModelShape(
-        layers=32, heads=32, kv_heads=32, head_dim=128, hidden=4096, mlp=11264, vocab=32000, context=3000
+        layers=32,
+        heads=32,
+        kv_heads=32,
+        head_dim=128,
+        hidden_size=4096,
+        intermediate_size=11264,
+        vocab_size=32000,
+        context_length=3000,
     )
     profile = case.profile().model_copy(update={"shape": shape, "adapter_options": {}})
     moshi = MoshiShape.from_profile(profile)

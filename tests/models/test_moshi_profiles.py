@@ -84,7 +84,7 @@ def test_moshis_weights_read_a_frame_are_what_the_profile_says() -> None:
     """All but the embedding tables, of which a frame reads a row a stream."""
     profile, built = load_profile("moshi"), network("moshi")
     shape = built.shape
-    tables = sum(initial + 1 for initial in shape.initial) * shape.decoder.hidden
+    tables = sum(initial + 1 for initial in shape.initial) * shape.decoder.hidden_size
     depth_tables = (32_001 + 7 * 2049) * 1024
     codec = 83_519_297  # float32, read as well
     read = built.parameters - tables - depth_tables - codec

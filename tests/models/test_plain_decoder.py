@@ -126,19 +126,20 @@ def test_the_profile_is_the_checkpoints(tmp_path: Path) -> None:
     save("mistral", folder)
     profile = profile_for(str(folder))
     assert (profile.name, profile.policy, profile.adapter) == ("my-model", "window(8, 0)", "decoder")
-    assert (profile.shape.layers, profile.shape.kv_heads, profile.shape.context) == (2, 2, 512)
+    assert (profile.shape.layers, profile.shape.kv_heads, profile.shape.context_length) == (2, 2, 512)
     assert profile.mean_tokens_per_frame == 2
 
 
 def test_random_weights_need_no_file() -> None:
     from metronome_cli.config.profile import Profile
 
-    shape = {"layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "mlp": 96, "vocab": 200,
-             "dtype": "float32", "context": 512}  # fmt: skip
+    shape = {"layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "hidden_size": 64,
+             "intermediate_size": 96, "vocab_size": 200,
+             "dtype": "float32", "context_length": 512}  # fmt: skip
     data = {
         "name": "any", "title": "Any", "adapter": "decoder", "adapter_options": {"family": "qwen3"},
         "frame": {"period": "80ms", "sample_rate": 16_000}, "shape": shape, "policy": "unbounded",
-        "tokens": {"into": 2, "out": {"listening": 0, "speaking": 3}}, "pool": {"blocks": 64},
+        "tokens": {"prefill": 2, "decode": {"listening": 0, "speaking": 3}}, "kv_pool": {"blocks": 64},
     }  # fmt: skip
     profile = Profile.model_validate(data)
     loaded = load(profile, weights=None, device="cpu", seed=1)

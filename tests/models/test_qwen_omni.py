@@ -130,14 +130,14 @@ def test_every_frames_audio_matters() -> None:
 
 @pytest.mark.parametrize(("family", "into"), [("qwen2.5", 50), ("qwen2.5", 52), ("qwen3", 26), ("qwen3", 28)])
 def test_markers_are_the_profiles_choice(family: Family, into: int) -> None:
-    changes = {"tokens": {"into": into, "out": {"listening": 0, "speaking": 5}}}
+    changes = {"tokens": {"prefill": into, "decode": {"listening": 0, "speaking": 5}}}
     profile = omni.profile(family, **changes)
     plan = OmniFrame.of(profile, QwenOmniShape.of(profile))
     assert (plan.into, plan.markers) == (into, into in (52, 28))
 
 
 def test_a_frame_that_the_tower_does_not_make_is_refused() -> None:
-    profile = omni.profile("qwen2.5", tokens={"into": 40, "out": {"listening": 0, "speaking": 5}})
+    profile = omni.profile("qwen2.5", tokens={"prefill": 40, "decode": {"listening": 0, "speaking": 5}})
     with pytest.raises(UsageError, match=r"tokens\.into is 40; a frame of 2 s gives 50 audio tokens"):
         OmniFrame.of(profile, QwenOmniShape.of(profile))
 

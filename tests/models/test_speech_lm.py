@@ -33,12 +33,13 @@ def profile(**changes: Any) -> Profile:
         "title": "small",
         "adapter": "speech-lm",
         "frame": {"period": "80ms", "sample_rate": 16_000},
-        "tokens": {"into": 2, "out": {"listening": 1, "speaking": 2}},
+        "tokens": {"prefill": 2, "decode": {"listening": 1, "speaking": 2}},
         "shape": {
-            "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "hidden": 32, "mlp": 64, "vocab": 101,
-            "dtype": "float32", "context": 4096,
+            "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "hidden_size": 32, "intermediate_size": 64,
+            "vocab_size": 101,
+            "dtype": "float32", "context_length": 4096,
         },
-        "pool": {"blocks": 200},
+        "kv_pool": {"blocks": 200},
         "policy": "unbounded",
         "adapter_options": {"encoder_width": 16},
     }  # fmt: skip
@@ -177,9 +178,9 @@ def test_on_the_real_pool_a_batch_equals_each_alone() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tokens": {"into": 3, "out": {"listening": 1, "speaking": 2}}}, "divisor of 8"),
-        ({"tokens": {"into": 2.5, "out": {"listening": 1, "speaking": 2}}}, "tokens.into is 2.5"),
-        ({"tokens": {"into": 2, "out": {"listening": 1, "speaking": 2}, "fused": True}}, "fused"),
+        ({"tokens": {"prefill": 3, "decode": {"listening": 1, "speaking": 2}}}, "divisor of 8"),
+        ({"tokens": {"prefill": 2.5, "decode": {"listening": 1, "speaking": 2}}}, "tokens.prefill is 2.5"),
+        ({"tokens": {"prefill": 2, "decode": {"listening": 1, "speaking": 2}, "fused": True}}, "fused"),
         ({"frame": {"period": "80ms", "sample_rate": 11_025}}, "11025 Hz"),
         ({"adapter_options": {"encoder_widht": 16}}, "encoder_widht"),
         ({"adapter_options": {"encoder_blocks": 0}}, "encoder_blocks is 0"),
@@ -209,7 +210,7 @@ def test_it_says_that_its_weights_are_random() -> None:
 def test_other_frames_fit_too(rate: int, period: str, into: int) -> None:
     lm = model(
         frame={"period": period, "sample_rate": rate},
-        tokens={"into": into, "out": {"listening": 1, "speaking": 2}},
+        tokens={"prefill": into, "decode": {"listening": 1, "speaking": 2}},
     )
     lm.open(0)
     samples = profile(frame={"period": period, "sample_rate": rate}).frame.samples

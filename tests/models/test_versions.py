@@ -15,7 +15,7 @@ def test_new_enough(found):
 def test_too_old(found):
     with pytest.raises(UsageError, match=found) as caught:
         need_transformers(found)
-    assert "--engine vllm" in caught.value.hint
+    assert "--backend vllm" in caught.value.hint
 
 
 def test_what_is_installed_here_will_do():

@@ -83,38 +83,42 @@ def test_its_protocol_is_found_out(server: str) -> None:
 def test_a_caller_is_answered_frame_by_frame(server: str) -> None:
     report = measure(server, 1, 8.0)
     assert report.capacity is not None
-    (point,) = report.capacity.points
-    assert point.wire is not None
-    assert point.wire.seated == 1
-    assert point.wire.handshake_ms.max is not None
-    if point.ended_sessions:  # a server that gets no processor falls behind, and that is told too
-        assert (point.ended_sessions, point.binding) == ({"lost_beat": 1}, "deadline")
+    (point,) = report.capacity.trials
+    assert point.network is not None
+    assert point.network.sessions_started == 1
+    assert point.network.session_setup_ms.max is not None
+    if point.sessions_ended_early:  # a server that gets no processor falls behind, and that is told too
+        assert (point.sessions_ended_early, point.limited_by) == ({"fell_behind": 1}, "deadline")
         return
     assert point.frames > 50
     assert point.empty_frames == 0
     assert point.latency_ms.p50 is not None
     assert (
-        point.wire.output_per_input is not None
+        point.network.output_s_per_input_s is not None
     )  # short of 1 by the first frames, and what is under way at the end
-    assert 0.7 < point.wire.output_per_input <= 1.01
-    assert report.verdict != "fail" or point.binding in ("deadline", "generator")
+    assert 0.7 < point.network.output_s_per_input_s <= 1.01
+    assert report.verdict != "fail" or point.limited_by in ("deadline", "load_generator")
 
 
 def test_the_second_caller_waits_without_a_word_and_is_told_apart(server: str) -> None:
     report = measure(server, 3, 3.0)
     assert report.capacity is not None
-    (point,) = report.capacity.points
-    assert point.wire is not None
-    assert (point.verdict, point.binding) == ("fail", "slots")
-    assert point.ended_sessions == {"queued": 2}
-    assert (point.wire.seated, point.wire.refused, point.wire.queued) == (1, 0, 2)
-    assert "no word" in point.wire.said["queued"]
+    (point,) = report.capacity.trials
+    assert point.network is not None
+    assert (point.verdict, point.limited_by) == ("fail", "slots")
+    assert point.sessions_ended_early == {"queue_timeout": 2}
+    assert (
+        point.network.sessions_started,
+        point.network.sessions_rejected,
+        point.network.sessions_queue_timeout,
+    ) == (1, 0, 2)
+    assert "no word" in point.network.end_details["queue_timeout"]
 
 
 def test_the_search_learns_that_there_is_one_seat(server: str) -> None:
     report = measure(server, None, 8.0)
     assert report.capacity is not None
-    assert max(point.sessions for point in report.capacity.points) <= 2
+    assert max(point.sessions for point in report.capacity.trials) <= 2
     if report.verdict == "pass":  # on a busy machine one session may be inconclusive
-        assert (report.capacity.safe_sessions, report.capacity.first_failing) == (1, 2)
-        assert report.capacity.binding == "slots"
+        assert (report.capacity.safe_sessions, report.capacity.lowest_failing_sessions) == (1, 2)
+        assert report.capacity.limited_by == "slots"

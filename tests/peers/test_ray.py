@@ -36,14 +36,14 @@ def told():
 def test_two_actors_make_one_point(told):
     point = told["whole"]
     assert told["workers"] == 2
-    assert point["wire"]["seated"] == 4
-    assert point["ended_sessions"] == {}
-    assert point["frames"] / point["steps"] == pytest.approx(4, abs=0.5)
+    assert point["network"]["sessions_started"] == 4
+    assert point["sessions_ended_early"] == {}
+    assert point["frames"] / point["batches"] == pytest.approx(4, abs=0.5)
 
 
 def test_an_actor_that_dies_ends_the_point_and_is_named(told):
     point = told["killed"]
-    assert (point["verdict"], point["ended_by"]) == ("inconclusive", "generator")
+    assert (point["verdict"], point["ended_by"]) == ("inconclusive", "load_generator")
     assert "Ray worker 2 of 2 was lost" in point["reason"]
     assert point["frames"] > 0
 

@@ -48,7 +48,7 @@ def profile(
     *,
     blocks: int,
     policy: str = "unbounded",
-    context: int = 16384,
+    context_length: int = 16384,
     period_s: float = PERIOD_S,
 ) -> Path:
     path = folder / "duplex.yaml"
@@ -57,11 +57,12 @@ def profile(
 name: duplex
 title: a small decoder, 12 tokens in and 4 out
 adapter: decoder
-frame: {{period: {period_s}s, sample_rate: 16000, backlog_limit: 500}}
-tokens: {{into: 12, out: {{listening: 4, speaking: 4}}}}
-shape: {{layers: 2, heads: 4, kv_heads: 2, head_dim: 32, hidden: 64, mlp: 128, vocab: 512, dtype: float32,
-  context: {context}}}
-pool: {{blocks: {blocks}, block_tokens: {BLOCK}}}
+frame: {{period: {period_s}s, sample_rate: 16000, max_backlog: 500}}
+tokens: {{prefill: 12, decode: {{listening: 4, speaking: 4}}}}
+shape: {{layers: 2, heads: 4, kv_heads: 2, head_dim: 32, hidden_size: 64, intermediate_size: 128,
+         vocab_size: 512, dtype: float32,
+  context_length: {context_length}}}
+kv_pool: {{blocks: {blocks}, block_size: {BLOCK}}}
 policy: {policy}
 objectives: ["empty<1%"]
 """
@@ -75,9 +76,9 @@ def command(name: str, *arguments: str | Path) -> list[str]:
 
 def capacity(folder: Path, model: Path, length: str, **shape: Any) -> list[str]:
     return command(
-        "capacity", "--engine", "vllm", "--profile", profile(folder, **shape), "--weights", model,
+        "capacity", "--backend", "vllm", "--profile", profile(folder, **shape), "--weights", model,
         "--sessions", str(SESSIONS), "--session-length", length, "--output", folder / "run", "--soak", "--ui", "none",
-        "--engine-arg", "enforce_eager=true", "--engine-arg", "dtype=float32",
+        "--vllm-arg", "enforce_eager=true", "--vllm-arg", "dtype=float32",
     )  # fmt: skip
 
 
@@ -94,53 +95,53 @@ def measured(arguments: list[str]) -> tuple[dict[str, Any], int]:
 def test_the_collapse_comes_when_it_was_foretold_and_in_silence(model: Path, tmp_path: Path) -> None:
     blocks, period_s = 660, 0.16  # a slow machine keeps this beat
     report, code = measured(capacity(tmp_path, model, "90s", blocks=blocks, period_s=period_s))
-    point = report["capacity"]["points"][0]
-    assert (code, report["verdict"], point["ended_by"], point["binding"]) == (
+    point = report["capacity"]["trials"][0]
+    assert (code, report["verdict"], point["ended_by"], point["limited_by"]) == (
         3,
         "fail",
-        "pool_exhausted",
+        "pool_full",
         "memory",
     )
     by_profile_s = blocks * BLOCK / (SESSIONS * PER_FRAME) * period_s  # 52.8 s
-    full_s = point["pool_full_t_s"]
+    full_s = point["pool_full_at_s"]
     assert full_s == pytest.approx(by_profile_s, rel=0.05)
 
     foretold, _ = measured(command("predict", "--trace", tmp_path / "run", "--fit-share", "30%"))
-    assert foretold["forecast"]["t_sat_s"]["estimate"] == pytest.approx(full_s, rel=0.05)
+    assert foretold["forecast"]["fill_time_s"]["estimate"] == pytest.approx(full_s, rel=0.05)
 
     collapse = point["collapse"]
     assert collapse["occupancy"] > 0.99
     assert (collapse["running"], collapse["waiting"]) == (0, 0)
-    assert collapse["last_output_t_s"] == pytest.approx(full_s, abs=1.0)
+    assert collapse["last_output_s"] == pytest.approx(full_s, abs=1.0)
     assert point["empty_frames"] > SESSIONS * 5
-    assert point["lost_beat"] == 0
-    before = [window for window in point["timeline"] if window["t_s"] < full_s - 1]
+    assert point["sessions_fell_behind"] == 0
+    before = [window for window in point["windows"] if window["t_s"] < full_s - 1]
     assert all(window["empty_frames"] == 0 for window in before)
-    assert report["engine"]["version"].startswith("0.32")
-    assert report["engine"]["arguments"]["enforce_eager"] is True
+    assert report["backend"]["version"].startswith("0.32")
+    assert report["backend"]["arguments"]["enforce_eager"] is True
 
 
 def test_under_a_window_it_does_not_come(model: Path, tmp_path: Path) -> None:
     """The same load would fill this pool in 10 s."""
     report, _ = measured(capacity(tmp_path, model, "20s", blocks=250, policy="window(256)"))
-    point = report["capacity"]["points"][0]
-    assert point["ended_by"] in ("complete", "generator")  # the latter where this machine is busy
-    assert (point["pool_full_t_s"], point["collapse"], point["empty_frames"]) == (None, None, 0)
-    plateau = [window["occupancy"] for window in point["timeline"] if window["t_s"] > 5]
+    point = report["capacity"]["trials"][0]
+    assert point["ended_by"] in ("completed", "generator")  # the latter where this machine is busy
+    assert (point["pool_full_at_s"], point["collapse"], point["empty_frames"]) == (None, None, 0)
+    plateau = [window["occupancy"] for window in point["windows"] if window["t_s"] > 5]
     assert max(plateau) <= SESSIONS * 10 / 250
     assert max(plateau) - min(plateau) < 0.02
-    assert report["engine"]["window"] in {
+    assert report["backend"]["window"] in {
         f"kept: {blocks} blocks held after 704 positions" for blocks in (8, 9, 10)
     }
 
 
 def test_a_session_that_fills_the_context_takes_the_engine_with_it(model: Path, tmp_path: Path) -> None:
-    report, code = measured(capacity(tmp_path, model, "30s", blocks=800, context=1000))
-    point = report["capacity"]["points"][0]
+    report, code = measured(capacity(tmp_path, model, "30s", blocks=800, context_length=1000))
+    point = report["capacity"]["trials"][0]
     assert (code, report["status"], report["error"]) == (3, "complete", None)
-    assert (point["ended_by"], point["binding"]) == ("context_limit", "context")
-    assert point["ended_sessions"]["context"] >= 1
-    assert sum(point["ended_sessions"].values()) == SESSIONS
+    assert (point["ended_by"], point["limited_by"]) == ("context_limit", "context_length")
+    assert point["sessions_ended_early"]["context_limit"] >= 1
+    assert sum(point["sessions_ended_early"].values()) == SESSIONS
     assert point["duration_s"] == pytest.approx(1000 / PER_FRAME * PERIOD_S, abs=2.0)
     assert point["frames"] > 0
 
@@ -170,7 +171,7 @@ def test_a_killed_worker_ends_the_run_with_the_reason_and_the_report(
     assert workers
     os.kill(workers[0], signal.SIGKILL)
     report = json.loads(running.communicate(timeout=120)[0])
-    point = report["capacity"]["points"][0]
+    point = report["capacity"]["trials"][0]
     assert (running.returncode, report["status"], point["ended_by"]) == (1, "failed", "engine")
     assert report["error"].startswith("vLLM's engine died: Worker proc VllmWorker-0 died unexpectedly")
     assert point["reason"] == report["error"]

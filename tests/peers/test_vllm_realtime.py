@@ -42,12 +42,13 @@ PROFILE = {
     "title": "a small speech recogniser, an answer for every five seconds",
     "adapter": "decoder",
     "frame": {"period": "5s", "sample_rate": 16000},
-    "tokens": {"into": 66, "out": {"listening": 64, "speaking": 64}},
+    "tokens": {"prefill": 66, "decode": {"listening": 64, "speaking": 64}},
     "shape": {
-        "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "hidden": 64, "mlp": 128, "vocab": 512,
-        "dtype": "float32", "context": 1024,
+        "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "hidden_size": 64, "intermediate_size": 128,
+        "vocab_size": 512,
+        "dtype": "float32", "context_length": 1024,
     },
-    "pool": {"blocks": BLOCKS, "block_tokens": 128},
+    "kv_pool": {"blocks": BLOCKS, "block_size": 128},
     "policy": "unbounded",
 }  # fmt: skip
 
@@ -108,7 +109,7 @@ def measure(
     )
     report = run_remote_capacity(plan, remote)
     assert report.capacity is not None
-    (point,) = report.capacity.points
+    (point,) = report.capacity.trials
     return report, point
 
 
@@ -119,22 +120,22 @@ def test_protocol_and_model_are_found_out(server: str) -> None:
 
 def test_sessions_that_fit_are_answered_segment_by_segment(server: str) -> None:
     report, point = measure(server, 2, 22.0, SessionTimeouts(idle_s=30.0))
-    assert point.ended_sessions == {}
+    assert point.sessions_ended_early == {}
     assert point.frames >= 2
     assert point.empty_frames == 0
     assert point.latency_ms.p50 is not None
-    assert report.engine["protocol"] == "vllm-realtime"
+    assert report.backend["protocol"] == "vllm-realtime"
     assert point.occupancy_max is not None
     assert 0 < point.occupancy_max < 0.95
-    assert point.pool_full_t_s is None
+    assert point.pool_full_at_s is None
 
 
 def test_sessions_that_do_not_fit_are_lost_to_memory_and_its_metrics_say_so(server: str) -> None:
     """Whether they are left waiting, or one grows past the context and takes the engine with it."""
     report, point = measure(server, 6, 45.0, SessionTimeouts(idle_s=20.0))
-    assert (point.verdict, point.binding) == ("fail", "memory")
-    assert point.pool_full_t_s is not None
+    assert (point.verdict, point.limited_by) == ("fail", "memory")
+    assert point.pool_full_at_s is not None
     assert point.occupancy_max is not None
     assert point.occupancy_max > 0.9
-    assert point.ended_sessions
-    assert "Binds: memory" in report.answer
+    assert point.sessions_ended_early
+    assert "Binds: memory" in report.summary

@@ -73,7 +73,7 @@ def test_a_window_reads_flat_and_unbounded_does_not(monkeypatch: pytest.MonkeyPa
     assert unbounded.flat is False
     assert all(len(point.step_s) >= 6 for point in made.points)
     part = probe_part(made.plan, made.points, made.surfaces(), None)
-    assert [cost.flat for cost in part.policies] == [True, False]
+    assert [cost.age_independent for cost in part.policies] == [True, False]
 
 
 def test_the_answer_says_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_the_answer_says_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "unbounded: grows with age" in said
     assert "busy" not in said
     for cell in part.cells:
-        cell.noise = 0.3
+        cell.median_relative_error = 0.3
     assert summarize_latency(made.plan, part).endswith(
         "Medians are unsure by 30 %: the machine was busy, and a quiet one is faster."
     )

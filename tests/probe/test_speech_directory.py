@@ -23,7 +23,7 @@ from metronome_cli.results.quality_result import QualityResult
 from tests.models import omni
 
 END = "<end>"
-ASKED = QualityOptions(windows=(64,), sinks=(4,), turns=3, sessions=3)
+ASKED = QualityOptions(windows=(64,), sinks=(4,), questions_per_session=3, sessions=3)
 
 
 def words() -> list[str]:
@@ -52,7 +52,7 @@ def checkpoint(folder: Path, *, trained: bool) -> Path:
 def probe(folder: Path, **pool: Any) -> QualityResult:
     run = QualityProbePlan(
         model=None,
-        profile=omni.profile("qwen2.5", pool=pool or {"blocks": 512}),
+        profile=omni.profile("qwen2.5", kv_pool=pool or {"blocks": 512}),
         weights=folder,
         asked=ASKED,
         positions=("rolling",),
@@ -86,9 +86,9 @@ def test_every_variant_answers_the_spoken_questions_under_load(trained: Path) ->
         assert one.turns.turns == 9
         assert one.turns.reference_loss is not None
         assert one.turns.dropped_frames == 0
-        assert one.turns.late_steps is not None
+        assert one.turns.late_step_share is not None
     assert part.sessions == 3
-    assert all(one.turns and one.turns.excess for one in part.variants[1:])
+    assert all(one.turns and one.turns.excess_loss_nats for one in part.variants[1:])
 
 
 def test_a_pool_too_small_for_the_load_costs_unbounded_its_hearing(trained: Path) -> None:

@@ -36,7 +36,7 @@ WINDOW = CacheVariant(CachePolicySpec("window", 64, 4))
 
 def subject(blocks: int = 256, lift: float = 6.0) -> ProbedSpeechModel:
     """A tiny speech model whose head favours the tokenizer's own words by `lift`, as if it had learned them."""
-    profile = omni.profile("qwen2.5", pool={"blocks": blocks})
+    profile = omni.profile("qwen2.5", kv_pool={"blocks": blocks})
     loaded = load_adapter(profile, weights=None, device="cpu", seed=2)
     assert loaded.vocabulary is not None
     bias = torch.zeros(omni.VOCAB)
@@ -117,7 +117,7 @@ def test_the_sweep_reports_speech_beside_unbounded() -> None:
         assert one.turns is not None
         assert one.turns.turns == 9
         assert one.turns.dropped_frames == 0
-        assert one.turns.late_steps is not None
+        assert one.turns.late_step_share is not None
     assert part.variants[2].turns.excess is not None  # type: ignore[union-attr]
     assert part.text is None
 

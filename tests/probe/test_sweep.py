@@ -56,10 +56,10 @@ def test_a_sweep_fills_every_regime() -> None:
         assert [stretch.age for stretch in one.by_age] == [0, 100, 200, 300]
         assert one.turns is not None
         assert one.turns.turns == 6
-        assert [stretch.age for stretch in one.spoken] == [0, 128]
+        assert [stretch.age for stretch in one.free_run] == [0, 128]
     narrow = next(one for one in part.variants if one.policy == "window(32, 0)")
-    assert narrow.compared == len(STREAM) - 1 - 32
-    assert narrow.excess is not None
+    assert narrow.compared_tokens == len(STREAM) - 1 - 32
+    assert narrow.excess_loss_nats is not None
 
 
 def test_progress_never_goes_back_and_a_stop_keeps_whole_variants() -> None:
@@ -92,7 +92,7 @@ def seen_with(variant: CacheVariant, losses: float | None = None) -> VariantResu
 
 @pytest.mark.parametrize(
     ("excess", "standing"),
-    [((0.0, -0.01, 0.01), "as good"), ((0.2, 0.1, 0.3), "worse"), ((0.04, 0.01, 0.07), "open")],
+    [((0.0, -0.01, 0.01), "equivalent"), ((0.2, 0.1, 0.3), "worse"), ((0.04, 0.01, 0.07), "inconclusive")],
 )
 def test_the_standing_follows_the_interval(excess: tuple[float, float, float], standing: str) -> None:
     compared = VariantComparison(excess=Estimate(*excess))
@@ -105,7 +105,7 @@ def test_one_bad_regime_spoils_a_good_one_and_no_data_is_open() -> None:
         judge_variant(seen_with(window(256)), VariantComparison(excess=good, turn_excess=bad)).standing
         == "worse"
     )
-    assert judge_variant(seen_with(window(256)), VariantComparison()).standing == "open"
+    assert judge_variant(seen_with(window(256)), VariantComparison()).standing == "inconclusive"
 
 
 def test_what_broke_is_never_recommended() -> None:
@@ -113,7 +113,7 @@ def test_what_broke_is_never_recommended() -> None:
     broken = seen_with(window(64, 4, "absolute"))
     broken.text_break = Breakdown(9000, "predicts the text half as well as before")
     judged = [judge_variant(broken, good)]
-    assert judged[0].standing == "broke"
+    assert judged[0].standing == "breaks_down"
     assert recommend(judged) is None
     judged += [judge_variant(seen_with(one), good) for one in (window(512), window(256, 16), window(256, 4))]
     best = recommend(judged)
@@ -151,7 +151,7 @@ def test_streams_of_a_sweep_read_parts_of_their_own() -> None:
     alone.run()
     np.testing.assert_allclose(prober.seen[1].losses[1], alone.seen[1].losses[0], atol=1e-5)
     part = quality_part(prober, "toy", math.log(1.05))
-    assert part.streams == 2
+    assert part.text_sessions == 2
     assert part.text_tokens == len(STREAM)
     assert [stretch.age for stretch in part.variants[1].by_age] == [0, 100]
 

@@ -13,7 +13,15 @@ from metronome_cli.models.decoding import Vocabulary
 from metronome_cli.probe.quality.subject import ProbedModel
 
 SHAPE = ModelShape(
-    layers=2, heads=4, kv_heads=2, head_dim=8, hidden=32, mlp=48, vocab=64, dtype="float32", context=512
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    hidden_size=32,
+    intermediate_size=48,
+    vocab_size=64,
+    dtype="float32",
+    context_length=512,
 )
 END = 1
 
@@ -24,7 +32,7 @@ class ToyTokens:
     ends = frozenset({END})
 
     def encode(self, text: str) -> list[int]:
-        return [2 + sum(map(ord, word)) % (SHAPE.vocab - 2) for word in text.split()]
+        return [2 + sum(map(ord, word)) % (SHAPE.vocab_size - 2) for word in text.split()]
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(f"w{token}" for token in ids)
@@ -47,10 +55,14 @@ def toy_subject(seed: int = 3, sharpness: float = 3.0) -> ProbedModel:
     decoder = DecoderWeights.random(SHAPE, seed)
     assert decoder.embedding is not None
     generator = torch.Generator().manual_seed(seed + 1)
-    head = torch.randn(SHAPE.vocab, SHAPE.hidden, generator=generator) * sharpness / SHAPE.hidden**0.5
+    head = (
+        torch.randn(SHAPE.vocab_size, SHAPE.hidden_size, generator=generator)
+        * sharpness
+        / SHAPE.hidden_size**0.5
+    )
     vocabulary = Vocabulary(decoder.embedding, Projection(head))
     return ProbedModel(
-        "toy", "toy weights", decoder, vocabulary, ToyTokens(), SHAPE.context, 2 * 2 * 2 * 8 * 4
+        "toy", "toy weights", decoder, vocabulary, ToyTokens(), SHAPE.context_length, 2 * 2 * 2 * 8 * 4
     )
 
 

@@ -31,13 +31,13 @@ def test_as_many_sessions_fit_as_the_forecast_says(gib: int, name: str) -> None:
     assert fit is not None
     forecast = predict_profile(ForecastPlan(profile, 1, memory=gib * GIB)).forecast
     assert forecast is not None
-    assert (fit.sessions, fit.binding) == (forecast.max_sessions, forecast.max_sessions_binding)
+    assert (fit.sessions, fit.binding) == (forecast.max_sessions, forecast.max_sessions_limited_by)
     assert fit.sessions is not None
     before_its_last_frame_s = profile.session_length - profile.frame.period_s
     assert fit.sessions * blocks_per_session(profile, before_its_last_frame_s) <= plan.blocks(fit.sessions)
 
 
-@pytest.mark.parametrize("profile", [p for p in list_profiles() if p.pool], ids=lambda p: str(p.name))
+@pytest.mark.parametrize("profile", [p for p in list_profiles() if p.kv_pool], ids=lambda p: str(p.name))
 def test_predict_and_the_card_give_one_number(profile: Profile) -> None:
     fit = profile_card(profile).fit
     forecast = predict_profile(ForecastPlan(profile, 1)).forecast

@@ -51,7 +51,7 @@ STAGES = {
 
 def bound(profile: Profile) -> int:
     spec = profile.policy_spec
-    return profile.shape.context if spec.kind == "unbounded" else spec.window + spec.sinks
+    return profile.shape.context_length if spec.kind == "unbounded" else spec.window + spec.sinks
 
 
 def stage_of(name: str, stage: str) -> CacheStage:
@@ -67,7 +67,7 @@ def test_bytes_growth_and_bound_are_the_published_ones(name: str) -> None:
     kib, mib_per_s, positions = TABLE[name]
     profile = load_profile(name)
     assert profile.shape.kv_bytes_per_token == kib * KIB
-    audio = profile.tokens.into / profile.frame.period_s * profile.shape.kv_bytes_per_token
+    audio = profile.tokens.prefill / profile.frame.period_s * profile.shape.kv_bytes_per_token
     assert audio / MIB == pytest.approx(mib_per_s, abs=0.006)
     assert bound(profile) == positions
 
@@ -103,11 +103,11 @@ def test_a_moshi_ring_is_as_large_as_published() -> None:
 
 def test_sixteen_unbounded_sessions_fill_the_default_pool_after_about_a_minute() -> None:
     profile = load_profile("default")
-    assert profile.pool is not None
-    assert profile.pool.blocks is not None
+    assert profile.kv_pool is not None
+    assert profile.kv_pool.blocks is not None
     rate = 16 * profile.mean_tokens_per_frame / profile.frame.period_s
-    assert profile.pool.blocks * profile.pool.block_tokens / rate == pytest.approx(60, abs=1)
-    assert 16 * blocks_per_session(profile, 3600.0) < profile.pool.blocks / 4
+    assert profile.kv_pool.blocks * profile.kv_pool.block_size / rate == pytest.approx(60, abs=1)
+    assert 16 * blocks_per_session(profile, 3600.0) < profile.kv_pool.blocks / 4
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -148,10 +148,10 @@ def test_small_profiles_run_a_few_frames(name: str) -> None:
     for _ in range(2):
         audio = rng.standard_normal((2, profile.frame.samples)).astype(np.float32) * 0.1
         frames = [
-            FrameInput(s, one, profile.tokens.out.speaking) for s, one in zip(slots, audio, strict=True)
+            FrameInput(s, one, profile.tokens.decode.speaking) for s, one in zip(slots, audio, strict=True)
         ]
         outcomes = target.step(frames).outcomes
-        assert [outcome.delivered for outcome in outcomes] == [profile.tokens.out.speaking] * 2
+        assert [outcome.delivered for outcome in outcomes] == [profile.tokens.decode.speaking] * 2
 
 
 def test_list_is_every_file() -> None:

@@ -198,14 +198,14 @@ def test_a_bad_address_is_refused_without_showing_what_is_secret(target):
 
 
 @pytest.mark.parametrize(("target", "says"), [
-    ("ws://[::1", "--target 'ws://[::1' is not an address: its brackets do not hold an IPv6 address"),
-    ("ftp://host", "--target 'ftp://host' is not an address: its scheme is 'ftp', not one of ws, http, wss, https"),
-    ("ws://", "--target 'ws://' is not an address: it names no host"),
+    ("ws://[::1", "--url 'ws://[::1' is not an address: its brackets do not hold an IPv6 address"),
+    ("ftp://host", "--url 'ftp://host' is not an address: its scheme is 'ftp', not one of ws, http, wss, https"),
+    ("ws://", "--url 'ws://' is not an address: it names no host"),
     ("ws://host:99999", "is not an address: its port is not a number from 1 to 65535"),
     ("ws://host:x", "is not an address: its port is not a number from 1 to 65535"),
     ("ws://a b", "is not an address: there are blanks or control codes in it"),
-    ("ws://secret@[::1?key=secret", "--target 'ws://[::1' is not an address: its brackets"),
-    ("ws://[::1?secret@x", "--target '(not an address)' is not an address: its brackets"),
+    ("ws://secret@[::1?key=secret", "--url 'ws://[::1' is not an address: its brackets"),
+    ("ws://[::1?secret@x", "--url '(not an address)' is not an address: its brackets"),
 ])  # fmt: skip
 def test_a_bad_address_is_named_with_what_is_wrong_and_what_is_allowed(target: str, says: str) -> None:
     with pytest.raises(UsageError) as refused:

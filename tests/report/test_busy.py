@@ -15,6 +15,6 @@ def report():
 @pytest.mark.parametrize(("busy", "said"), [(1.9, True), (0.1, False), (None, False)])
 def test_the_cores_that_others_used_are_in_answer_and_notes(report, busy, said):
     report.environment = {**report.environment, "cores": 2, "busy_cores": busy}
-    text = summarize(report, report.capacity.points[0])
+    text = summarize(report, report.capacity.trials[0])
     assert ("on a busy machine: other work used 1.9 of 2 cores." in text) == said
     assert any("1.9 of 2 cores" in note for note in notes(report)) == said

@@ -24,8 +24,8 @@ def killed(tmp_path):
     """The directory of a run that was killed after one point."""
     events = EventsFile(tmp_path / "killed")
     given = capacity_report().model_dump(mode="json", by_alias=True)
-    events.event("run", {key: given[key] for key in CONDITIONS})
-    events.event("point", point().model_dump(mode="json"))
+    events.event("run_started", {key: given[key] for key in CONDITIONS})
+    events.event("trial", point().model_dump(mode="json"))
     events.close()
     return tmp_path / "killed"
 
@@ -55,7 +55,7 @@ def test_report_converts(tmp_path):
     assert all(file.stat().st_size > 500 for file in files)
 
 
-@pytest.mark.parametrize("content", [None, "", "{}", '{"schema": "metronome.report/1"}'])
+@pytest.mark.parametrize("content", [None, "", "{}", '{"schema": "metronome.report/2"}'])
 def test_what_is_no_report_exits_2_and_says_which_file(tmp_path, capsys, content):
     file = tmp_path / "report.json"
     if content is not None:
@@ -70,10 +70,10 @@ def test_compare_exits_by_its_gates(tmp_path, capsys):
     base = write_text(tmp_path / "base.json", report_json(capacity_report(24)))
     new = write_text(tmp_path / "new.json", report_json(capacity_report(23)))
     assert run(["compare", str(base), str(new)]) == 0
-    assert run(["compare", str(base), str(new), "--fail", "safe_sessions:-1"]) == 3
-    assert run(["compare", str(base), str(new), "--fail", "stage.none:5%"]) == 4
-    assert run(["compare", str(base), str(new), "--fail", "p99"]) == 2
-    missing = ["compare", str(tmp_path / "none"), str(new), "--fail", "p99:5%"]
+    assert run(["compare", str(base), str(new), "--fail-on", "safe_sessions:-1"]) == 3
+    assert run(["compare", str(base), str(new), "--fail-on", "stage.none:5%"]) == 4
+    assert run(["compare", str(base), str(new), "--fail-on", "p99"]) == 2
+    missing = ["compare", str(tmp_path / "none"), str(new), "--fail-on", "p99:5%"]
     assert run(missing) == 2
     assert run([*missing, "--allow-missing-baseline"]) == 0
     capsys.readouterr()
@@ -92,7 +92,7 @@ def test_compare_refuses_another_machine_unless_allowed(tmp_path, capsys):
 
 
 def test_output_survives_an_ascii_console_and_a_reader_that_leaves(tmp_path):
-    write_report(capacity_report(answer="Sicher: 24 Sitzungen für 10 min, übrigens"), tmp_path)
+    write_report(capacity_report(summary="Sicher: 24 Sitzungen für 10 min, übrigens"), tmp_path)
     command = [sys.executable, "-m", "metronome_cli", "report", str(tmp_path)]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "TERM": "dumb"}
     done = subprocess.run(command, capture_output=True, env=environment, check=False)

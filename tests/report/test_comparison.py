@@ -31,7 +31,7 @@ from tests.report.builders import (
 def with_p99(p99, safe=24, **changes):
     """A capacity report whose judged points have that p99."""
     found = capacity_report(safe, **changes)
-    for each in found.capacity.points:
+    for each in found.capacity.trials:
         each.latency_ms.p99 = p99
     return found
 
@@ -63,8 +63,8 @@ def changed(comparison, metric):
         ("safe_sessions:-1", 1.0, False),
         ("safe_sessions:-10%", 0.1, True),
         ("misses:0.1%", 0.001, False),
-        ("streak:2", 2.0, False),
-        ("t_sat:-10s", 10.0, False),
+        ("miss_streak:2", 2.0, False),
+        ("fill_time:-10s", 10.0, False),
         ("stage.decode:5%", 0.05, True),
     ],
 )
@@ -81,7 +81,7 @@ def test_gates_parse(text, limit, relative):
         ("q98:5%", "unknown metric"), ("p0:5%", "unknown metric"),
         ("safe_session:-1", "unknown metric"), ("", "unknown metric"),
         ("safe_sessions:1", "worse when it falls"), ("p99:-5%", "worse when it rises"),
-        ("p99:5", "bare number"), ("streak:2ms", "does not change by ms"), ("p99:5parsecs", "parsecs"),
+        ("p99:5", "bare number"), ("miss_streak:2ms", "does not change by ms"), ("p99:5parsecs", "parsecs"),
     ],
 )  # fmt: skip
 def test_gates_that_make_no_sense_are_refused(text, said):
@@ -205,9 +205,9 @@ def test_an_inconclusive_answer_says_why(tmp_path):
     )
     unsettled = capacity_report()
     unsettled.capacity.safe_sessions = None
-    found = compared(tmp_path / "b", [capacity_report()], [unsettled], "safe_sessions:-1", "t_sat:-5%")
+    found = compared(tmp_path / "b", [capacity_report()], [unsettled], "safe_sessions:-1", "fill_time:-5%")
     assert found.answer == (
-        "Inconclusive: safe_sessions (gate -1): no data on new; t_sat (gate -5%): no data on either side."
+        "Inconclusive: safe_sessions (gate -1): no data on new; fill_time (gate -5%): no data on either side."
     )
 
 
@@ -253,7 +253,7 @@ def test_a_gate_with_data_in_some_reports_only_is_inconclusive(tmp_path):
 def test_the_metric_of_every_objective_can_be_gated(tmp_path, value, verdict):
     base, new = capacity_report(), capacity_report()
     for each, measured in ((base, 60.0), (new, value)):
-        for trial in each.capacity.points:
+        for trial in each.capacity.trials:
             trial.objectives.append(objective("p95<80ms", measured=measured))
             trial.objectives.append(objective("p99.95<90ms", measured=measured))
     for gate in ("p95:5%", "p99.95:5ms"):
@@ -262,10 +262,10 @@ def test_the_metric_of_every_objective_can_be_gated(tmp_path, value, verdict):
 
 def test_a_rise_from_nothing_reaches_any_relative_gate(tmp_path):
     base, new = capacity_report(), capacity_report()
-    for each in new.capacity.points:
-        each.worst_streak = 3
-    assert compared(tmp_path, [base], [new], "streak:50%").verdict == "fail"
-    assert compared(tmp_path / "b", [base], [base], "streak:50%").verdict == "pass"
+    for each in new.capacity.trials:
+        each.miss_streak = 3
+    assert compared(tmp_path, [base], [new], "miss_streak:50%").verdict == "fail"
+    assert compared(tmp_path / "b", [base], [base], "miss_streak:50%").verdict == "pass"
 
 
 def test_fail_wins_over_inconclusive(tmp_path):
@@ -275,8 +275,8 @@ def test_fail_wins_over_inconclusive(tmp_path):
 
 def test_forecasts_compare_too(tmp_path):
     new = forecast_report()
-    new.forecast.t_sat_s.estimate = 100.0
-    found = compared(tmp_path, [forecast_report()], [new], "t_sat:-10s")
+    new.forecast.fill_time_s.estimate = 100.0
+    found = compared(tmp_path, [forecast_report()], [new], "fill_time:-10s")
     assert found.verdict == "fail"
 
 
@@ -291,7 +291,7 @@ def test_forecasts_compare_too(tmp_path):
         ({"environment": {**ENVIRONMENT, "memory_bytes": 2**33}}, "machine memory"),
         ({"environment": {**ENVIRONMENT, "devices": [{"name": "GPU"}]}}, "machine devices"),
         ({"profile": {**PROFILE, "policy": "unbounded"}}, "profile policy"),
-        ({"settings": {"batching": {"value": "tick", "from": "flag"}}}, "setting batching"),
+        ({"settings": {"batching": {"value": "periodic", "from": "flag"}}}, "setting batching"),
         ({"clock": "real"}, "clock"),
         ({"weights": "checkpoint"}, "weights"),
         ({"command": "probe"}, "command"),

@@ -30,17 +30,17 @@ def lines(directory):
 
 def begin(events):
     given = capacity_report().model_dump(mode="json", by_alias=True)
-    events.event("run", {key: given[key] for key in CONDITIONS})
+    events.event("run_started", {key: given[key] for key in CONDITIONS})
     events.event("audio", given["audio"])
     return given
 
 
 def tell_points(events, points):
     for each in points:
-        events.phase(each.role, f"{each.sessions} sessions")
-        for entry in each.timeline:
-            events.event("window", {"phase": each.role, **entry.model_dump()})
-        events.event("point", each.model_dump(mode="json"))
+        events.phase(each.purpose, f"{each.sessions} sessions")
+        for entry in each.windows:
+            events.event("window", {"phase": each.purpose, **entry.model_dump()})
+        events.event("trial", each.model_dump(mode="json"))
 
 
 # -- writing ----------------------------------------------------------------------------------------
@@ -48,10 +48,10 @@ def tell_points(events, points):
 
 def test_every_line_is_there_as_soon_as_it_is_told(tmp_path):
     events, _ = told(tmp_path / "run")
-    events.event("control", {"t_s": 1.0, "cap": float("nan")})
+    events.event("admission", {"t_s": 1.0, "session_limit": float("nan")})
     head, line = lines(tmp_path / "run")
-    assert head["schema"] == "metronome.events/1"
-    assert (line["kind"], line["data"]) == ("control", {"t_s": 1.0, "cap": None})
+    assert head["schema"] == "metronome.events/2"
+    assert (line["kind"], line["data"]) == ("admission", {"t_s": 1.0, "session_limit": None})
     events.close()
     events.event("late", {})
 
@@ -68,7 +68,7 @@ def test_an_earlier_runs_files_are_set_aside(tmp_path):
     events.close()
     write_report(capacity_report(), tmp_path)
     again, _ = told(tmp_path)
-    again.event("run", {})
+    again.event("run_started", {})
     assert len(lines(tmp_path)) == 2
     assert len((tmp_path / "events.jsonl.previous").read_text().splitlines()) == 3
     assert not (tmp_path / "report.json").exists()
@@ -91,8 +91,8 @@ def test_a_run_that_never_began_leaves_an_earlier_one_alone(tmp_path):
 def test_what_came_before_the_run_began_is_kept_in_order(tmp_path):
     events, _ = told(tmp_path)
     events.phase("audio", "reading speech")
-    events.event("run", {})
-    assert [line.get("kind", "head") for line in lines(tmp_path)] == ["head", "phase", "run"]
+    events.event("run_started", {})
+    assert [line.get("kind", "head") for line in lines(tmp_path)] == ["head", "phase", "run_started"]
 
 
 def test_a_full_disk_is_told_once_and_loses_nothing_that_was_written(tmp_path, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_full_disk_is_told_once_and_loses_nothing_that_was_written(tmp_path, m
     before = (tmp_path / EVENTS_FILE).read_bytes()
     monkeypatch.setattr("os.write", half_of_it_then_no_space(os.write))
     for _ in range(3):
-        events.event("control", {"cap": 4.0})
+        events.event("admission", {"session_limit": 4.0})
     assert len(messages) == 1
     assert "No space" in messages[0]
     assert (tmp_path / EVENTS_FILE).read_bytes() == before
@@ -124,8 +124,8 @@ def test_a_device_without_space_ends_events_not_the_run(tmp_path):
     events, messages = told(tmp_path)
     begin(events)
     os.dup2(os.open("/dev/full", os.O_RDWR), events._fd)
-    events.event("control", {"cap": 4.0})
-    events.event("control", {"cap": 4.0})
+    events.event("admission", {"session_limit": 4.0})
+    events.event("admission", {"session_limit": 4.0})
     assert len(messages) == 1
 
 
@@ -135,8 +135,8 @@ def test_a_directory_that_vanished_is_made_again_with_all_that_was_written(tmp_p
     begin(events)
     before = (directory / EVENTS_FILE).read_bytes()
     shutil.rmtree(directory)
-    events.event("control", {"cap": 4.0})
-    events.event("control", {"cap": 5.0})
+    events.event("admission", {"session_limit": 4.0})
+    events.event("admission", {"session_limit": 5.0})
     after = (directory / EVENTS_FILE).read_bytes()
     assert after.startswith(before)
     assert after.count(b"\n") == before.count(b"\n") + 2
@@ -161,20 +161,20 @@ def test_points_and_windows_make_an_interrupted_report(tmp_path):
     events.phase("ramp", "AIMD")
     for entry in ramp():
         events.event("window", {"phase": "ramp", **entry.model_dump()})
-    given = capacity_report().capacity.points
+    given = capacity_report().capacity.trials
     tell_points(events, given)
-    events.phase("next", "26 sessions")
+    events.phase("exceed", "26 sessions")
     for t in range(5):
-        events.event("window", {"phase": "next", **window(float(t), 26, 90.0, misses=2).model_dump()})
+        events.event("window", {"phase": "exceed", **window(float(t), 26, 90.0, misses=2).model_dump()})
     found = rebuild(tmp_path / EVENTS_FILE)
     assert (found.status, found.verdict, found.exit_code) == ("interrupted", "inconclusive", 130)
-    assert found.capacity.points[:-1] == given
-    assert found.capacity.ramp == ramp()
-    cut = found.capacity.points[-1]
-    assert (cut.sessions, cut.verdict, cut.misses, cut.role) == (26, "inconclusive", 10, "next")
+    assert found.capacity.trials[:-1] == given
+    assert found.capacity.ramp_windows == ramp()
+    cut = found.capacity.trials[-1]
+    assert (cut.sessions, cut.verdict, cut.misses, cut.purpose) == (26, "inconclusive", 10, "exceed")
     assert found.capacity.safe_sessions == 24
-    assert found.capacity.first_failing == 25
-    assert "rebuilt from its events" in found.answer
+    assert found.capacity.lowest_failing_sessions == 25
+    assert "rebuilt from its events" in found.summary
     assert found.audio.files_refused
 
 
@@ -185,7 +185,7 @@ def test_a_point_that_was_cut_off_leaves_its_warm_up_out_of_the_counts(tmp_path)
     warm_up = window(1.0, 4, 99.0, 0.9, misses=9, empty_frames=8, warm_up=True)
     for each in (warm_up, window(2.0, 4, 50.0, 0.4, misses=1)):
         events.event("window", {"phase": "single", **each.model_dump()})
-    cut = rebuild(tmp_path / EVENTS_FILE).capacity.points[0]
+    cut = rebuild(tmp_path / EVENTS_FILE).capacity.trials[0]
     assert (cut.frames, cut.misses, cut.empty_frames) == (48, 1, 0)
     assert cut.latency_ms.max == pytest.approx(55.0)
     assert cut.occupancy_max == 0.9
@@ -205,15 +205,15 @@ def test_a_collapse_of_an_unjudged_point_is_kept(tmp_path):
     events.phase("single", "16 sessions")
     events.event("window", {"phase": "single", **window(41.0, 16, 5.0, 1.0).model_dump()})
     events.event("collapse", collapse().model_dump())
-    assert rebuild(tmp_path / EVENTS_FILE).capacity.points[-1].collapse == collapse()
+    assert rebuild(tmp_path / EVENTS_FILE).capacity.trials[-1].collapse == collapse()
 
 
 def test_short_looks_and_the_check_of_memory_confirm_nothing():
     assert confirmed([point(24, "pass", "screen")]) is None
     assert confirmed([point(24, "pass", "memory", policy="unbounded")]) is None
     assert confirmed([point(24, "pass", "confirm")]) == 24
-    assert confirmed([point(24, "pass", "confirm"), point(25, "pass", "next")]) == 25
-    assert confirmed([point(24, "pass", "confirm"), point(24, "fail", "next")]) is None
+    assert confirmed([point(24, "pass", "confirm"), point(25, "pass", "exceed")]) == 25
+    assert confirmed([point(24, "pass", "confirm"), point(24, "fail", "exceed")]) is None
 
 
 @pytest.mark.parametrize("cut", [1, 40, -1])
@@ -223,7 +223,7 @@ def test_a_torn_last_line_is_passed_over(tmp_path, cut):
     tell_points(events, [point()])
     file = tmp_path / EVENTS_FILE
     whole = file.read_bytes()
-    file.write_bytes(whole + b'{"t": 1, "kind": "point", "data": {"sess'[:cut])
+    file.write_bytes(whole + b'{"t": 1, "kind": "trial", "data": {"sess'[:cut])
     assert rebuild(file).capacity.safe_sessions == 24
 
 
@@ -236,7 +236,7 @@ def test_a_malformed_line_elsewhere_is_refused_by_its_number(tmp_path):
         rebuild(file)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "{}\n", '{"schema": "metronome.events/1"}\n', "[]\n"])
+@pytest.mark.parametrize("text", ["", "\n", "{}\n", '{"schema": "metronome.events/2"}\n', "[]\n"])
 def test_what_is_no_run_is_refused(tmp_path, text):
     (tmp_path / EVENTS_FILE).write_text(text)
     with pytest.raises(UsageError):
@@ -267,8 +267,8 @@ def test_a_run_killed_at_any_instant_leaves_a_report(tmp_path):
             victim.wait()
         found = load_run(directory)
         assert found.status == "interrupted"
-        judged = [event for event in read_events(directory / EVENTS_FILE) if event["kind"] == "point"]
-        assert len(found.capacity.points) >= len(judged)
+        judged = [event for event in read_events(directory / EVENTS_FILE) if event["kind"] == "trial"]
+        assert len(found.capacity.trials) >= len(judged)
 
 
 def wait_for_lines(file, count, process):

@@ -106,7 +106,17 @@ EVENTS = st.fixed_dictionaries(
     {
         "t": ODD | st.just(1.0),
         "kind": st.sampled_from(
-            ["run", "audio", "phase", "window", "point", "arm", "collapse", "engine", "trials"]
+            [
+                "run_started",
+                "audio",
+                "phase",
+                "window",
+                "trial",
+                "policy_run",
+                "collapse",
+                "backend_started",
+                "repeats",
+            ]
         ),
         "data": ODD
         | st.just(point().model_dump(mode="json"))
@@ -120,7 +130,7 @@ EVENTS = st.fixed_dictionaries(
 def test_events_are_rebuilt_or_refused(tmp_path, events, tail, key, value):
     conditions = {key: SOURCES[0][key] for key in CONDITIONS}
     conditions |= {} if value is ... else {key: value}
-    lines = [dumps(head()), dumps({"t": 0.0, "kind": "run", "data": conditions}), *map(dumps, events)]
+    lines = [dumps(head()), dumps({"t": 0.0, "kind": "run_started", "data": conditions}), *map(dumps, events)]
     file = tmp_path / EVENTS_FILE
     file.write_bytes("\n".join(lines).encode() + b"\n" + tail)
     with suppress(UsageError):

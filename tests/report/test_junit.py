@@ -60,7 +60,7 @@ def test_a_command_that_judges_nothing_is_one_case():
 
 @given(st.text())
 def test_any_text_makes_well_formed_xml(text):
-    given_report = report(answer=text, objectives=[objective(text, "fail", reason=text)])
+    given_report = report(summary=text, objectives=[objective(text, "fail", reason=text)])
     assert suite_of(given_report).find("testcase").get("name").strip() is not None
     ET.fromstring(f"<a>{xml_text(text).replace('&', '').replace('<', '')}</a>")
 

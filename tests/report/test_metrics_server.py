@@ -64,14 +64,14 @@ def test_a_scrape_during_a_run_counts_what_the_run_counts(server):
     snapshot, last = seen[-1]
     assert one(last, "metronome_frames_total") == point.frames > 0
     assert one(last, "metronome_deadline_misses_total") == point.misses > 0
-    assert one(last, "metronome_steps_total") == point.steps
+    assert one(last, "metronome_batches_total") == point.batches
     assert one(last, "metronome_frame_latency_seconds_count") == point.frames
     late = point.frames - one(last, "metronome_frame_latency_seconds_bucket", le="0.08")
     assert late == point.misses
     assert one(last, "metronome_kv_pool_occupancy_ratio") == snapshot.occupancy
     assert one(last, "metronome_sessions", state="running") == snapshot.running
     assert one(last, "metronome_run_info", clock="virtual", phase="single") == 1
-    assert one(scrape(server), "metronome_points_total", verdict=point.verdict) == 1
+    assert one(scrape(server), "metronome_trials_total", verdict=point.verdict) == 1
 
 
 def test_buckets_rise_and_counters_never_fall(server):
@@ -102,7 +102,7 @@ def test_every_series_that_the_dashboard_names_is_exposed_and_every_one_exposed_
     lab = lab_on(always(0.01), observer=server)
     PointRun(lab, PointPlan(2, "single", max_steps=30)).run(into=[])
     named = set(re.findall(r"\bmetronome_[a-z_]+", DASHBOARD.read_text()))
-    cap = {"metronome_admission_cap_sessions"}  # only where a controller runs
+    cap = {"metronome_admission_limit_sessions"}  # only where a controller runs
     assert named - cap <= {sample.name for sample in scrape(server)}
     assert cap <= {series.name for series in ALL}
     assert {s.name for s in ALL} <= {re.sub("_(bucket|sum|count)$", "", name) for name in named}
@@ -121,7 +121,7 @@ def test_what_is_not_known_has_no_row(server):
     PointRun(lab, PointPlan(2, "single", max_steps=30)).run(into=[])
     server.snapshot(dataclasses.replace(lab.observer.snapshots[-1], occupancy=None, cap=None))
     names = {sample.name for sample in scrape(server)}
-    assert not names & {"metronome_kv_pool_occupancy_ratio", "metronome_admission_cap_sessions"}
+    assert not names & {"metronome_kv_pool_occupancy_ratio", "metronome_admission_limit_sessions"}
 
 
 def test_a_label_may_hold_anything(server):

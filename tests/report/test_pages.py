@@ -35,21 +35,21 @@ def hostile_report():
     windows = [window(float(t), 4, 20.0) for t in range(5)]
     given_report = capacity_report(
         profile={**PROFILE, "name": HOSTILE, "title": HOSTILE, HOSTILE: [HOSTILE]},
-        answer=HOSTILE,
+        summary=HOSTILE,
         argv=["metronome", HOSTILE],
         settings={HOSTILE: {"value": HOSTILE, "from": HOSTILE}},
         environment={"cpu": HOSTILE, "devices": [{"name": HOSTILE}]},
         weights=HOSTILE,
         error=HOSTILE,
-        arms=[PolicyRun(name=HOSTILE, policy=HOSTILE, collapsed=False, timeline=windows)],
+        policy_runs=[PolicyRun(name=HOSTILE, policy=HOSTILE, collapsed=False, windows=windows)],
         audio=AudioFiles(
             files_used=[AudioFile(file=HOSTILE, notes=[HOSTILE])],
             files_refused=[RefusedAudioFile(file=HOSTILE, reason=HOSTILE)],
         ),
     )
-    for each in given_report.capacity.points:
+    for each in given_report.capacity.trials:
         each.stages_ms = {HOSTILE: 5.0, "_" + HOSTILE: 3.0}
-        each.reason = each.role = each.policy = HOSTILE
+        each.reason = each.purpose = each.policy = HOSTILE
     return given_report
 
 
@@ -132,15 +132,15 @@ def test_any_text_is_escaped(value):
 
 def test_colours_are_variables_that_the_style_has(pages):
     style = pages["capacity"].split("<style>")[1].split("</style>")[0]
-    used = set(re.findall(r"var\(--([\w-]+)\)", pages["arms"]))
+    used = set(re.findall(r"var\(--([\w-]+)\)", pages["policy_runs"]))
     assert used <= set(re.findall(r"--([\w-]+):", style))
     assert set(ROLES) <= set(re.findall(r"--([\w-]+):", style))
-    assert not re.search(r"#01[0-9a-f]{2}fe", pages["arms"])
+    assert not re.search(r"#01[0-9a-f]{2}fe", pages["policy_runs"])
 
 
 def test_a_page_has_the_answer_the_conditions_and_every_setting(pages):
     for words in ("Safe: 24 sessions", RANDOM_WEIGHTS, VIRTUAL_CLOCK, "flag --slo", "Example Processor 9000",
-                  "backlog_limit", "noise.mp3", "silent throughout", "random weights"):  # fmt: skip
+                  "max_backlog", "noise.mp3", "silent throughout", "random weights"):  # fmt: skip
         assert words in pages["capacity"].replace("&#x27;", "'"), words
 
 
@@ -157,11 +157,11 @@ def test_each_report_gets_the_plots_that_it_has_data_for():
         "Latency against sessions",
         "The controller's ramp",
         "24 sessions, confirm: pass",
-        "25 sessions, next: fail",
+        "25 sessions, exceed: fail",
         "Where a step's time goes",
     ]
     assert titles["collapse"] == ["16 sessions, single: fail", "Where a step's time goes"]
-    assert titles["arms"][-1] == "Policies side by side"
+    assert titles["policy_runs"][-1] == "Policies side by side"
     assert titles["forecast"] == ["When the run ends by itself"]
     assert titles["probe"] == [
         "Cost of a step by sessions and age",
@@ -180,9 +180,9 @@ def test_a_collapse_is_said_in_words_for_those_who_cannot_see_it():
 
 def test_a_caption_says_what_the_table_says_and_marks_the_warm_up():
     given_report = collapse_report()
-    shown = given_report.capacity.points[0]
-    shown.timeline.insert(0, window(0.96, 16, 99.0, 1.0, misses=7, empty_frames=5, warm_up=True))
-    shown.timeline[1:] = [each.model_copy(update={"occupancy": 0.5}) for each in shown.timeline[1:]]
+    shown = given_report.capacity.trials[0]
+    shown.windows.insert(0, window(0.96, 16, 99.0, 1.0, misses=7, empty_frames=5, warm_up=True))
+    shown.windows[1:] = [each.model_copy(update={"occupancy": 0.5}) for each in shown.windows[1:]]
     caption = plots(given_report)[0].caption
     assert "Highest p99 of a window 42 ms; 0 misses, 2,304 empty frames; pool at most 100 % full." in caption
     assert "Shaded: the warm-up, 960 ms, whose frames are not counted." in caption
@@ -190,8 +190,8 @@ def test_a_caption_says_what_the_table_says_and_marks_the_warm_up():
 
 def test_the_curve_takes_the_best_measurement_of_each_number():
     given_report = capacity_report()
-    given_report.capacity.points.append(point(24, "pass", "screen", steps=10))
-    assert [p.steps for p in best_points(given_report) if p.sessions == 24] == [1200]
+    given_report.capacity.trials.append(point(24, "pass", "screen", steps=10))
+    assert [p.batches for p in best_points(given_report) if p.sessions == 24] == [1200]
 
 
 @given(end_s=st.floats(1e-3, 1e6))
@@ -212,7 +212,7 @@ def test_the_deadline_is_the_period_unless_given():
 @pytest.mark.parametrize("latency", [0.0, 1e-9, 1e7])
 def test_extreme_latencies_are_drawn(latency):
     given_report = capacity_report()
-    for each in given_report.capacity.points:
+    for each in given_report.capacity.trials:
         each.latency_ms.p99 = each.latency_ms.max = latency
     assert plots(given_report)[0].wide.startswith("<svg")
 
@@ -232,8 +232,8 @@ def test_a_thinned_timeline_keeps_peaks_and_sums(length, most):
 def test_a_server_that_tells_of_no_pool_has_its_seated_sessions_drawn_and_no_empty_panel():
     given_report = collapse_report()
     told = plots(given_report)[0].wide
-    shown = given_report.capacity.points[0]
-    shown.timeline = [each.model_copy(update={"occupancy": None}) for each in shown.timeline]
+    shown = given_report.capacity.trials[0]
+    shown.windows = [each.model_copy(update={"occupancy": None}) for each in shown.windows]
     blind = plots(given_report)[0].wide
     assert ("KV pool" in told, ">running<" in told, ">seated<" in told) == (True, True, False)
     assert ("KV pool" in blind, ">running<" in blind, ">seated<" in blind) == (False, False, True)

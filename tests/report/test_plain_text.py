@@ -30,7 +30,7 @@ def test_text_fits_and_starts_with_the_answer(name, width):
     given_report = every_report()[name]
     lines = render_text(given_report, width).split("\n")
     assert max(map(len, lines)) <= max(width, 46)
-    assert given_report.answer.startswith(lines[0][:20])
+    assert given_report.summary.startswith(lines[0][:20])
 
 
 def test_text_is_ascii_of_its_own_and_has_no_control_codes():
@@ -127,7 +127,7 @@ def test_nested_settings_become_dotted_keys_of_bounded_number():
 def test_a_reason_that_has_no_room_beside_its_row_stands_below_it(width):
     why = "of 2 sessions: 1 lost_beat (29 frames of output behind), 1 closed (the server broke off)"
     given_report = capacity_report()
-    given_report.capacity.points = [point(2, "fail", "single", reason=why), point(3, "pass", "next")]
+    given_report.capacity.trials = [point(2, "fail", "single", reason=why), point(3, "pass", "exceed")]
     lines = render_text(given_report, width).split("\n")
     row = next(number for number, line in enumerate(lines) if line.split()[:2] == ["2", "fail"])
     below = lines[row + 1 : next(n for n, line in enumerate(lines) if line.split()[:2] == ["3", "pass"])]
@@ -145,7 +145,7 @@ def test_a_reason_with_room_stands_beside_its_row():
 
 def test_a_server_is_named_and_of_the_profile_only_its_beat():
     served = capacity_report(
-        engine={"url": "ws://127.0.0.1:8998/api/chat", "protocol": "moshi"}, weights="unknown"
+        backend={"url": "ws://127.0.0.1:8998/api/chat", "protocol": "moshi"}, weights="unknown"
     )
     shown = render_text(served, 120)
     assert "ws://127.0.0.1:8998/api/chat, moshi" in shown
@@ -161,5 +161,7 @@ def test_a_refused_recording_is_named_once():
 
 def test_an_arm_that_admitted_nobody_says_why():
     given_report = arms_report()
-    given_report.arms[2].reason = "nobody is admitted: one session may need 182 blocks, and the pool has 96"
+    given_report.policy_runs[
+        2
+    ].reason = "nobody is admitted: one session may need 182 blocks, and the pool has 96"
     assert "the pool has 96" in " ".join(render_text(given_report, 80).split())

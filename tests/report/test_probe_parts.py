@@ -49,7 +49,7 @@ def test_whether_it_grows_is_said_with_its_interval() -> None:
     window, unbounded = policy_costs(probe_report()).rows
     assert window[-3:] == ["1.01", "0.98 to 1.04", "yes"]
     assert unbounded[-3:] == ["2.40", "-", "no"]
-    unclear = ProbeResult(kind="latency", policies=[PolicyCost(policy="a", oldest_over_youngest=1.2)])
+    unclear = ProbeResult(kind="latency", policies=[PolicyCost(policy="a", age_ratio=1.2)])
     assert policy_costs(probe_report(probe=unclear)).rows[0][-1] == "not clear"
 
 
@@ -91,7 +91,7 @@ costs = st.floats(0, 1e3)
 def test_the_fit_is_the_formula(
     fixed: float, each: float, token: float, sessions: int, resident: int
 ) -> None:
-    cost = PolicyCost(policy="a", fixed_ms=fixed, per_session_ms=each, per_kilotoken_ms=token)
+    cost = PolicyCost(policy="a", fixed_ms=fixed, per_session_ms=each, per_1000_tokens_ms=token)
     cell = GridCellResult(policy="a", sessions=sessions, age_s=1.0, resident_tokens=resident, steps=1)
     expected = fixed + each * sessions + token * sessions * resident / 1000
     assert fitted_ms(cost, cell) == pytest.approx(expected)

@@ -35,14 +35,14 @@ def test_every_variant_stands_beside_unbounded() -> None:
     assert rows["unbounded"]["stands"] == "baseline"
     assert rows["unbounded"]["excess"] == rows["unbounded"]["a session"] == "-"
     good = rows["window(256, 4)"]
-    assert (good["a session"], good["excess"], good["stands"]) == ("12 MiB", "+2.0 %", "as good")
+    assert (good["a session"], good["excess"], good["stands"]) == ("12 MiB", "+2.0 %", "equivalent")
     assert good["90 % interval"] == "+1.0 % to +3.0 %"
     assert rows["window(256, 0)"]["stands"] == "worse"
 
 
 def test_an_excess_without_end_is_still_a_number() -> None:
     part = part_of(quality_report())
-    excess = part.variants[1].excess
+    excess = part.variants[1].excess_loss_nats
     assert excess is not None
     excess.value = excess.high = 1e6
     assert "inf" not in named(standings(part))["window(256, 0)"]["excess"]
@@ -129,7 +129,7 @@ def test_unbounded_and_the_recommended_are_always_drawn() -> None:
 def test_one_stretch_is_no_line() -> None:
     part = part_of(quality_report())
     for one in part.variants:
-        one.by_age, one.spoken = one.by_age[:1], one.spoken[:1]
+        one.by_age, one.free_run = one.by_age[:1], one.free_run[:1]
     report = quality_report(probe=ProbeResult(kind="quality", quality=part))
     assert perplexity_by_age(report) is None
     assert repetition_by_age(report) is None
@@ -142,7 +142,7 @@ def test_the_answer_explains_what_unbounded_is_no_measure_for() -> None:
     assert "Unbounded is a measure only up to 8,192 tokens" in said
     assert "breaks at 10,000 tokens" in said
     assert part.recommended is not None
-    part.recommended.tested = part.recommended.compared_to = 8192
+    part.recommended.tested_up_to_tokens = part.recommended.compared_up_to_tokens = 8192
     assert "measure only" not in answer_of(part)
     part.recommended = None
     assert answer_of(part).startswith("No (W, S) that was tried was shown to be within 5 %")

@@ -78,8 +78,8 @@ def test_no_data_is_null_and_times_are_utc():
     text = report_json(given_report)
     assert '"started_at": "2026-07-02T12:00:00Z"' in text
     odd = capacity_report()
-    odd.capacity.points[0].latency_ms = LatencyMs(p50=math.nan, max=math.inf)
-    assert json.loads(report_json(odd))["capacity"]["points"][0]["latency_ms"]["max"] is None
+    odd.capacity.trials[0].latency_ms = LatencyMs(p50=math.nan, max=math.inf)
+    assert json.loads(report_json(odd))["capacity"]["trials"][0]["latency_ms"]["max"] is None
 
 
 def test_the_shipped_schema_and_the_page_are_those_of_the_model():
@@ -106,9 +106,9 @@ def test_schema_and_reader_refuse_the_same(change):
 
 def test_a_report_of_an_older_version_lacks_what_was_added_since_and_still_reads():
     value = json.loads(report_json(capacity_report()))
-    del value["trials"], value["generator"], value["capacity"]["step"]
+    del value["repeats"], value["load_generator"], value["capacity"]["resolution_sessions"]
     VALIDATOR.validate(value)
-    assert parse_report(value, "here").trials == []
+    assert parse_report(value, "here").repeats == []
 
 
 # -- what a reader says -----------------------------------------------------------------------------
@@ -120,8 +120,8 @@ def test_a_report_of_an_older_version_lacks_what_was_added_since_and_still_reads
         ("", "not JSON"),
         ("[]", "no schema"),
         ('{"schema": "metronome.report/9"}', "metronome.report/9"),
-        ('{"schema": "metronome.report/1"}', "command"),
-        ('{"schema": "metronome.report/1", "a": NaN}', "NaN"),
+        ('{"schema": "metronome.report/2"}', "command"),
+        ('{"schema": "metronome.report/2", "a": NaN}', "NaN"),
     ],
 )
 def test_a_malformed_report_is_refused_with_file_and_reason(tmp_path, text, said):
@@ -135,8 +135,8 @@ def test_a_malformed_report_is_refused_with_file_and_reason(tmp_path, text, said
 
 def test_a_wrong_field_is_named(tmp_path):
     value = json.loads(report_json(capacity_report()))
-    value["capacity"]["points"][1]["frames"] = "many"
-    with pytest.raises(UsageError, match=r"capacity\.points\.1\.frames"):
+    value["capacity"]["trials"][1]["frames"] = "many"
+    with pytest.raises(UsageError, match=r"capacity\.trials\.1\.frames"):
         parse_report(value, "here")
 
 

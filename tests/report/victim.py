@@ -14,7 +14,7 @@ from tests.report.builders import report
 def main(directory):
     events = EventsFile(Path(directory))
     conditions = report().model_dump(mode="json", by_alias=True)
-    events.event("run", {key: conditions[key] for key in CONDITIONS})
+    events.event("run_started", {key: conditions[key] for key in CONDITIONS})
     while True:
         lab = lab_on(always(0.02), observer=events)
         Search(lab, AimdGains(), "ramp", soak=False, confirm_steps=500).run()

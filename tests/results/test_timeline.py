@@ -68,7 +68,7 @@ def test_up_to_the_bound_nothing_is_merged():
 @pytest.mark.parametrize(("each", "said"), [(1, False), (4, True)])
 def test_a_report_says_where_windows_were_merged(each, said):
     report = capacity_report()
-    report.capacity.points[0].windows_each = each
+    report.capacity.trials[0].windows_merged = each
     assert any("windows in one" in note for note in notes(report)) == said
 
 

@@ -86,27 +86,35 @@ def measured(lab, sessions):
 def test_every_protocol_is_served_and_measured_without_losing_a_session(protocol):
     with reference(protocol) as url:
         point = measured(remote_lab(url, protocol, length_s=3.0), 2)
-    assert point.ended_sessions == {}
+    assert point.sessions_ended_early == {}
     assert point.frames > 20
     assert point.empty_frames == 0
-    assert (point.wire.seated, point.wire.refused, point.wire.queued) == (2, 0, 0)
-    assert point.wire.handshake_ms.max is not None
+    assert (
+        point.network.sessions_started,
+        point.network.sessions_rejected,
+        point.network.sessions_queue_timeout,
+    ) == (2, 0, 0)
+    assert point.network.session_setup_ms.max is not None
     if protocol in STEADY:
-        assert point.wire.output_per_input == pytest.approx(1.0, abs=0.15)
-    assert (point.wire.server_backlog_ms.p50 is not None) == (protocol == "moshi-server")
+        assert point.network.output_s_per_input_s == pytest.approx(1.0, abs=0.15)
+    assert (point.network.server_backlog_ms.p50 is not None) == (protocol == "moshi-server")
 
 
 @pytest.mark.parametrize("protocol", HOSTED)
-@pytest.mark.parametrize(("when_full", "reason"), [("refuse", "refused"), ("queue", "queued")])
+@pytest.mark.parametrize(("when_full", "reason"), [("refuse", "rejected"), ("queue", "queue_timeout")])
 def test_a_full_server_refuses_or_lets_wait_and_the_report_tells_them_apart(protocol, when_full, reason):
     with reference(protocol, seats=2, when_full=when_full) as url:
         point = measured(remote_lab(url, protocol, length_s=1.5), 3)
-    assert point.ended_sessions == {reason: 1}
-    assert (point.verdict, point.binding, point.ended_by) == ("fail", "slots", "refused")
-    assert (point.wire.seated, point.wire.refused, point.wire.queued) == (
+    assert point.sessions_ended_early == {reason: 1}
+    assert (point.verdict, point.limited_by, point.ended_by) == ("fail", "slots", "rejected")
+    assert (
+        point.network.sessions_started,
+        point.network.sessions_rejected,
+        point.network.sessions_queue_timeout,
+    ) == (
         2,
-        reason == "refused",
-        reason == "queued",
+        reason == "rejected",
+        reason == "queue_timeout",
     )
 
 
@@ -115,8 +123,8 @@ def test_who_was_refused_stays_refused_though_the_generator_stood_still(monkeypa
         monkeypatch.setattr(remote_point, name, lambda ledger: "this process was suspended for 1.5 s")
     with reference(seats=2) as url:
         point = measured(remote_lab(url, length_s=1.5), 3)
-    assert (point.verdict, point.binding, point.ended_by) == ("fail", "slots", "refused")
-    assert "refused" in point.reason
+    assert (point.verdict, point.limited_by, point.ended_by) == ("fail", "slots", "rejected")
+    assert "rejected" in point.reason
     timing = [result for result in point.objectives if not result.objective.startswith("empty")]
     assert {result.verdict for result in timing} == {"inconclusive"}
 
@@ -206,9 +214,9 @@ def searched(url, scrape=None, sessions=None, length_s=6.0, limits=QUICK, **prof
 def test_sessions_that_give_up_free_the_pool_and_are_still_lost_to_memory():
     with reference(policy="unbounded", blocks=40) as url:
         report = searched(url, metrics_of(url), 4, 8.0, policy="unbounded")
-    (point,) = report.capacity.points
-    assert (point.verdict, point.binding) == ("fail", "memory")
-    assert point.ended_sessions["mute"] > 0
+    (point,) = report.capacity.trials
+    assert (point.verdict, point.limited_by) == ("fail", "memory")
+    assert point.sessions_ended_early["no_output"] > 0
 
 
 @pytest.mark.parametrize("when_full", ["refuse", "queue"])
@@ -219,28 +227,28 @@ def test_a_search_finds_the_seats_and_shows_that_the_next_caller_has_none(when_f
     assert (found.safe_sessions, found.first_failing, found.binding) == (3, 4, "slots")
     assert report.verdict == "pass"
     assert max(point.sessions for point in found.points) == 4
-    assert "Safe: 3 sessions" in report.answer
-    assert "Binds: slots" in report.answer
+    assert "Safe: 3 sessions" in report.summary
+    assert "Binds: slots" in report.summary
 
 
 def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
     """A pool for some ten seconds of four sessions: every frame stays on time until none comes."""
     with reference(policy="unbounded", blocks=120) as url:
         report = searched(url, metrics_of(url), 4, 40.0, SessionTimeouts(idle_s=20.0), policy="unbounded")
-    (point,) = report.capacity.points
-    assert (point.verdict, point.binding, point.ended_by) == ("fail", "memory", "pool_exhausted")
+    (point,) = report.capacity.trials
+    assert (point.verdict, point.limited_by, point.ended_by) == ("fail", "memory", "pool_full")
     assert point.collapse is not None
     assert point.collapse.waiting == 4
-    assert point.collapse.last_output_t_s == pytest.approx(point.pool_full_t_s, abs=2.0)
+    assert point.collapse.last_output_s == pytest.approx(point.pool_full_at_s, abs=2.0)
     assert point.occupancy_max > 0.9
     assert "every session fell silent" in point.reason
     forecast = report.forecast
-    assert forecast.observed_t_sat_s == pytest.approx(point.pool_full_t_s, abs=0.01)
-    assert forecast.fitted_until_s < 0.6 * point.pool_full_t_s
-    assert forecast.t_sat_s.estimate == pytest.approx(point.pool_full_t_s, rel=0.2)
-    assert "Binds: memory" in report.answer
-    assert "foretold" in report.answer
-    assert any(window.occupancy for window in point.timeline)
+    assert forecast.observed_fill_time_s == pytest.approx(point.pool_full_at_s, abs=0.01)
+    assert forecast.fitted_until_s < 0.6 * point.pool_full_at_s
+    assert forecast.fill_time_s.estimate == pytest.approx(point.pool_full_at_s, rel=0.2)
+    assert "Binds: memory" in report.summary
+    assert "foretold" in report.summary
+    assert any(window.occupancy for window in point.windows)
     for view in (render_text(report, 120), render_html(report)):
         assert "Over the network" in view
         assert "pool full, as seen" in view
@@ -252,18 +260,18 @@ def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
 def test_a_bounded_cache_is_not_foretold_to_fill():
     with reference(policy="window(32, 16)") as url:
         report = searched(url, metrics_of(url), sessions=2, length_s=8.0)
-    assert report.capacity.points[0].binding != "memory"
-    assert report.forecast.saturates is False
-    assert report.forecast.observed_t_sat_s is None
+    assert report.capacity.trials[0].limited_by != "memory"
+    assert report.forecast.fills is False
+    assert report.forecast.observed_fill_time_s is None
 
 
 def test_a_scrape_that_fails_leaves_the_pool_unknown_and_the_run_whole():
     with reference() as url:
         lab = remote_lab(url, length_s=2.0, fetch=partial(fetch, metrics_of(url) + "/nothing"))
         point = measured(lab, 1)
-    assert point.ended_sessions == {}
+    assert point.sessions_ended_early == {}
     assert point.occupancy_max is None
-    assert (point.wire.scrapes, point.wire.failed_scrapes > 0) == (0, True)
+    assert (point.network.scrapes, point.network.failed_scrapes > 0) == (0, True)
     assert lab.forecast is None
 
 
@@ -278,7 +286,7 @@ def test_the_command_serves_until_its_time_is_over():
         "realtime",
         "--port",
         "0",
-        "--for",
+        "--duration",
         "8s",
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -286,5 +294,5 @@ def test_the_command_serves_until_its_time_is_over():
         url = re.search(r"ws://\S+", line)[0]
         point = measured(remote_lab(url, "realtime", length_s=2.0), 2)
         assert process.wait(30) == 0
-    assert (point.ended_sessions, point.empty_frames) == ({}, 0)
+    assert (point.sessions_ended_early, point.empty_frames) == ({}, 0)
     assert point.frames > 0

@@ -62,8 +62,8 @@ def drive(observer, seconds, frames=40, crash=False):
     observer.phase("load", "loading a pretended model")
     time.sleep(seconds / 10)
     observer.notice("left out noise.mp3: no audio in it")
-    observer.event("point", {"sessions": 16, "verdict": "pass", "reason": ""})
-    observer.event("point", {"sessions": 32, "verdict": "fail", "reason": "p99 93 ms"})
+    observer.event("trial", {"sessions": 16, "verdict": "pass", "reason": ""})
+    observer.event("trial", {"sessions": 32, "verdict": "fail", "reason": "p99 93 ms"})
     observer.phase("confirm", "24 sessions")
     for frame in range(1, frames + 1):
         observer.snapshot(snapshot_at(frame / frames, elapsed_s=seconds * frame / frames))

@@ -39,7 +39,7 @@ def test_a_search_tells_its_time_and_where_its_point_is(snapshot, said):
 
 
 def test_how_far_a_phase_is_is_not_said_of_the_next_one():
-    view = DashboardState(phase="next", detail="26 sessions", snapshot=snapshot_at(0.5))
+    view = DashboardState(phase="exceed", detail="26 sessions", snapshot=snapshot_at(0.5))
     assert "step 240" not in dashboard(view, 120, ASCII).plain
 
 

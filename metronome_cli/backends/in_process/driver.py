@@ -26,7 +26,7 @@ from metronome_cli.load.arrivals import Arrival
 from metronome_cli.measure.ledger import FrameRecord, Ledger
 from metronome_cli.measure.stall import StallDetector, Standstill, Still
 
-Batching = Literal["continuous", "tick"]
+Batching = Literal["continuous", "periodic"]
 
 
 class Driver:
@@ -55,7 +55,7 @@ class Driver:
         self.full_pool = "KV"  # whose it was: the decoder's, or a further stage's
         self.stage_occupancy: dict[str, float] = {}  # of further stages' pools, after the last step
         self._batching = batching
-        self._max_batch = population.profile.max_batch
+        self._max_batch = population.profile.max_batch_size
         self._period_s = population.profile.frame.period_s
         self._free_s = 0.0  # when the last step was done
         self._standstill = Standstill(pulse)
@@ -89,7 +89,7 @@ class Driver:
     def _next_begin(self) -> float:
         """When the next step can begin, were the generator never late."""
         due = self.population.next_due_s()
-        if self._batching == "tick" and due < math.inf:
+        if self._batching == "periodic" and due < math.inf:
             return math.ceil(max(due, self._free_s) / self._period_s - 1e-9) * self._period_s
         return max(due, self._free_s)
 
@@ -129,7 +129,7 @@ class Driver:
     def _settle(self, session: PacedSession, outcome: FrameOutput) -> None:
         """What becomes of a session after one of its frames."""
         if outcome.ended is not None:
-            if outcome.ended == "context" and self.context_s is None:
+            if outcome.ended == "context_limit" and self.context_s is None:
                 self.context_s = self._free_s
             self.population.forget(session, outcome.ended)
             self.ledger.forget(session.index)
@@ -137,10 +137,10 @@ class Driver:
         self.population.answered(session)
         session.hear(outcome, self._free_s)
         if session.due_s > session.end_s:
-            self._end(session, "silenced" if outcome.waiting or session.fell_silent else "finished")
-        elif session.backlog(self._free_s) > self.population.profile.frame.backlog_limit:
+            self._end(session, "completed_silent" if outcome.waiting or session.fell_silent else "completed")
+        elif session.backlog(self._free_s) > self.population.profile.frame.max_backlog:
             self.lost_beat += 1
-            self._end(session, "lost_beat")
+            self._end(session, "fell_behind")
 
     def _end(self, session: PacedSession, reason: EndReason) -> None:
         self.population.close(session, reason)
@@ -152,5 +152,5 @@ def _full_pool(result: StepResult) -> str | None:
     elsewhere = [stage for stage, pool in result.other_pools.items() if pool.waiting]
     if elsewhere:
         return elsewhere[0]
-    refused = any(outcome.ended == "refused" for outcome in result.outcomes)
+    refused = any(outcome.ended == "rejected" for outcome in result.outcomes)
     return "KV" if result.pool.waiting > 0 or result.preemptions > 0 or refused else None

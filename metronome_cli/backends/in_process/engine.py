@@ -55,14 +55,14 @@ class InProcessBackend:
 
     def fresh_target(self, profile: Profile, seats: int) -> InProcessEngine:
         """An engine on which nothing has run, under that profile's policy and pool."""
-        if profile.pool is None:
+        if profile.kv_pool is None:
             raise UsageError(
                 f"profile {profile.name}: pool: no budget is given",
-                hint="give one, such as --pool 2GiB",
+                hint="give one, such as --kv-pool 2GiB",
             )
         try:
             with on_device(self.placement[0]):
-                return self._build(profile, profile.pool, seats)
+                return self._build(profile, profile.kv_pool, seats)
         except (RuntimeError, MemoryError) as error:
             raise as_engine_error(error, "making the KV pool") from error
 
@@ -71,15 +71,15 @@ class InProcessBackend:
         stack = build_decoder(
             self.loaded.decoder,
             blocks=pool.block_count(profile.shape.kv_bytes_per_token),
-            block_tokens=pool.block_tokens,
+            block_tokens=pool.block_size,
             policy=profile.policy_spec,
             sink_positions=profile.sink_positions,
-            context=profile.shape.need("context"),
+            context=profile.shape.need("context_length"),
             chunk=self.loaded.chunk,
-            keep_inputs=profile.exhaustion == "preempt",
+            keep_inputs=profile.on_pool_full == "preempt",
             seed=self.seed,
         )
-        engine = FrameEngine(self.loaded.fresh(), stack, seats, profile.exhaustion)
+        engine = FrameEngine(self.loaded.fresh(), stack, seats, profile.on_pool_full)
         engine.warm_up()
         return InProcessEngine(engine, profile, self.loaded.weights)
 

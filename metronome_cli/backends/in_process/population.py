@@ -112,7 +112,7 @@ class Population(Door):
 
     def frame_of(self, session: PacedSession) -> FrameInput:
         """The next frame of that session, audio and all."""
-        out = self.profile.tokens.out
+        out = self.profile.tokens.decode
         tokens = out.speaking if session.speaks() else out.listening
         return FrameInput(session.slot, session.stream.frame(session.next_frame), tokens)
 

@@ -115,7 +115,7 @@ class LiveDriver(Generic[P]):
 
     @property
     def lost_beat(self) -> int:
-        return self.population.ended["lost_beat"]
+        return self.population.ended["fell_behind"]
 
     def run_until(self, instant_s: float) -> None:
         """Take what comes until that instant, or until nobody is left."""
@@ -152,6 +152,6 @@ class LiveDriver(Generic[P]):
     def _farewell(self, news: SessionEnded, reason: EndReason) -> bool:
         """A session is over, and its streak with it; False when that was known."""
         self.ledger.forget(news.index)
-        if reason == "context" and self.context_s is None:
+        if reason == "context_limit" and self.context_s is None:
             self.context_s = self.clock.now()
         return self.population.forget(news.index, reason)

@@ -30,4 +30,4 @@ def beat_of(profile: Profile) -> Pacing:
     """A frame is given up after ten periods, one second at the least."""
     frame = profile.frame
     give_up_s = max(GIVE_UP_LEAST_S, GIVE_UP_PERIODS * frame.period_s)
-    return Pacing(frame.period_s, give_up_s, frame.backlog_limit)
+    return Pacing(frame.period_s, give_up_s, frame.max_backlog)

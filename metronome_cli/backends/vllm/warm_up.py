@@ -61,9 +61,9 @@ async def warm(engine: StreamingEngine, profile: Profile) -> WarmUpResult:
 def first_positions(profile: Profile, context: int, pool: PoolState) -> int:
     """Twice the window and some blocks more, where model and pool have room for so much; else one frame."""
     frame = frame_positions(profile)
-    if profile.policy_spec.grows or profile.pool is None:
+    if profile.policy_spec.grows or profile.kv_pool is None:
         return frame
-    each = profile.pool.block_tokens
+    each = profile.kv_pool.block_size
     wanted = 2 * profile.policy_spec.window + _SPARE_BLOCKS * each
     most = min(context, pool.total_blocks * each) - (FRAMES + 1) * frame
     return wanted if wanted <= most else frame
@@ -71,11 +71,11 @@ def first_positions(profile: Profile, context: int, pool: PoolState) -> int:
 
 def check_window(profile: Profile, seen: WarmUpResult) -> str | None:
     """A sentence on the window that was asked for. Raises UsageError where the engine does not keep it."""
-    most = None if profile.pool is None else window_blocks(profile)
+    most = None if profile.kv_pool is None else window_blocks(profile)
     if most is None:
         return None if profile.policy_spec.grows else "not checked: vLLM sizes the pool itself"
-    assert profile.pool is not None
-    if seen.positions <= most * profile.pool.block_tokens:
+    assert profile.kv_pool is not None
+    if seen.positions <= most * profile.kv_pool.block_size:
         return f"not checked: the context or the pool has no room for twice {profile.policy_spec.window}"
     if seen.blocks == 0:
         return "not checked: the engine states no occupancy"

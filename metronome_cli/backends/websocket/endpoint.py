@@ -97,14 +97,16 @@ class Endpoint:
                 create_connection=cast(type[ClientConnection], make),
             )
         except TimeoutError:
-            raise ConnectError("queued", f"no answer to the upgrade in {self.limits.connect_s:g} s") from None
+            raise ConnectError(
+                "queue_timeout", f"no answer to the upgrade in {self.limits.connect_s:g} s"
+            ) from None
         except InvalidStatus as error:
-            raise ConnectError("refused", f"HTTP {error.response.status_code}") from None
+            raise ConnectError("rejected", f"HTTP {error.response.status_code}") from None
         except InvalidMessage as error:
             gone = isinstance(error.__cause__, EOFError)
-            raise ConnectError("closed" if gone else "garbage", clipped(error)) from None
+            raise ConnectError("connection_closed" if gone else "protocol_error", clipped(error)) from None
         except InvalidHandshake as error:
-            raise ConnectError("garbage", clipped(error)) from None
+            raise ConnectError("protocol_error", clipped(error)) from None
         except ConnectionClosed as error:
             raise ConnectError(*why_closed(error, seated=False)) from None
         except OSError as error:
@@ -132,13 +134,13 @@ def why_closed(error: ConnectionClosed, *, seated: bool) -> tuple[EndReason, str
     """Why a socket closed, as a session's end."""
     ours = error.sent is not None and not error.rcvd_then_sent
     if ours and error.sent is not None and error.sent.code == 1009:
-        return "flood", f"a message of more than {MOST_BYTES >> 20} MiB"
+        return "excess_output", f"a message of more than {MOST_BYTES >> 20} MiB"
     if ours and error.sent is not None and error.sent.code in (1002, 1007):
-        return "garbage", clipped(error.sent.reason or "not a websocket frame")
+        return "protocol_error", clipped(error.sent.reason or "not a websocket frame")
     if error.rcvd is None:
-        return "closed", "the connection broke off"
+        return "connection_closed", "the connection broke off"
     said = clipped(f"closed by the server with code {error.rcvd.code} {error.rcvd.reason}".rstrip())
-    return ("closed" if seated else "refused"), said
+    return ("connection_closed" if seated else "rejected"), said
 
 
 def endpoint(
@@ -160,9 +162,9 @@ def endpoint(
 def address(target: str, path: str) -> str:
     """A websocket address; `path` where the target has none. Raises UsageError."""
     hint = "such as ws://host:8998, wss://host/path or ws://[::1]:8998"
-    parts = parts_of(target, "--target", tuple(_SCHEMES), hint)
+    parts = parts_of(target, "--url", tuple(_SCHEMES), hint)
     if "@" in parts.netloc:
-        raise UsageError("--target takes no user and password", hint=f"put a key into {KEY_VARIABLE}")
+        raise UsageError("--url takes no user and password", hint=f"put a key into {KEY_VARIABLE}")
     own = parts.path if parts.path not in ("", "/") else path
     return parts._replace(scheme=_SCHEMES[parts.scheme], path=own, fragment="").geturl()
 
@@ -246,7 +248,7 @@ def not_reached(target: str, error: ConnectError) -> UsageError | EngineError:
         )
     if isinstance(error, UnknownHostError):
         return UsageError(
-            f"--target {shown(target)!r}: its host is not known: {error.detail.lower()}",
+            f"--url {shown(target)!r}: its host is not known: {error.detail.lower()}",
             hint="check its spelling, or give its number, such as ws://127.0.0.1:8998",
         )
     if error.reason == "unreachable":

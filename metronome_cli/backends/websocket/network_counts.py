@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from metronome_cli.core.types import EndReason
 from metronome_cli.measure.histogram import LatencyHistogram
 
-NOT_LOST: frozenset[EndReason] = frozenset({"finished", "shed"})
+NOT_LOST: frozenset[EndReason] = frozenset({"completed", "shed"})
 
 
 @dataclass(slots=True)

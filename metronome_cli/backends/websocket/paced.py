@@ -83,7 +83,7 @@ class WirePopulation(LivePopulation):
         """
         if index is None:
             index = self.knock(Arrival(now_s, 0.0, lifetime_s))
-        if self.ended["refused"] or self.ended["queued"]:
+        if self.ended["rejected"] or self.ended["queue_timeout"]:
             raise SessionRefused("slots", "the server takes no more sessions")
         share = self.shares[index % len(self.shares)]
         self._open[index] = share
@@ -97,7 +97,7 @@ class WirePopulation(LivePopulation):
     def forget_all(self) -> None:
         """Those who never got to run when their share was closed."""
         for index in list(self._open):
-            self.forget(index, "finished")
+            self.forget(index, "completed")
 
     def close(self) -> None:
         """Hang everybody up. A last `poll` brings the ends."""
@@ -182,7 +182,7 @@ class PacedDriver(LiveDriver[WirePopulation]):
         self.wire.sent_s += news.sent_s
         self.wire.heard_s += news.heard_s
         if self._closing and reason == "shed":
-            reason = "finished"
+            reason = "completed"
         was_open = super()._farewell(news, reason)
         if was_open and reason not in NOT_LOST:
             self.wire.reasons.setdefault(reason, news.detail)

@@ -80,7 +80,8 @@ def need_ray() -> None:
         import ray  # noqa: F401
     except ImportError:
         raise UsageError(
-            "--ray needs the package 'ray'", hint="pip install 'metronome-cli[net,ray]' on every machine"
+            "--ray-address needs the package 'ray'",
+            hint="pip install 'metronome-cli[net,ray]' on every machine",
         ) from None
 
 

@@ -6,8 +6,8 @@ from metronome_cli.backends.websocket.endpoint import ReconnectPolicy
 from metronome_cli.core.types import EndReason
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before a knock that follows one in vain; the last from then on
-BROKEN_OFF: frozenset[EndReason] = frozenset({"closed", "stalled"})
-IN_VAIN: frozenset[EndReason] = BROKEN_OFF | {"unreachable", "refused", "queued"}
+BROKEN_OFF: frozenset[EndReason] = frozenset({"connection_closed", "send_blocked"})
+IN_VAIN: frozenset[EndReason] = BROKEN_OFF | {"unreachable", "rejected", "queue_timeout"}
 
 
 def should_reconnect(policy: ReconnectPolicy, reason: EndReason, *, seated: bool, returned: bool) -> bool:

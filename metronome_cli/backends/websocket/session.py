@@ -189,7 +189,9 @@ class WebsocketSession:
             async with asyncio.timeout(self._limits.ready_s):
                 await self._seated.wait()
         except TimeoutError:
-            raise SessionOver("queued", f"no seat in {self._limits.ready_s:g} s, and no word") from None
+            raise SessionOver(
+                "queue_timeout", f"no seat in {self._limits.ready_s:g} s, and no word"
+            ) from None
 
     async def _unless_over(self, waiting: Coroutine[Any, Any, Any]) -> None:
         """Wait for it, unless the session's end comes first, which is raised."""
@@ -232,7 +234,7 @@ class WebsocketSession:
         if following is None:
             assert self._line is not None
             self._line.put(frame_messages(self._codec.closing()))
-            self._end("finished")
+            self._end("completed")
             return
         self._ahead = self._talk.piece(*following)
         self._hall.wheel.at(self._plan.due_s(self._plan.piece + 1), self._act)
@@ -273,7 +275,7 @@ class WebsocketSession:
         if isinstance(lost, ConnectionClosedOK):
             code, said = self._line.close_code, self._line.close_reason or ""
             self._end(
-                "closed" if self._seated.is_set() else "refused",
+                "connection_closed" if self._seated.is_set() else "rejected",
                 messages.clipped(f"closed by the server, code {code} {said}"),
             )
         else:
@@ -294,11 +296,11 @@ class WebsocketSession:
                 messages.BacklogReported(max(0.0, now - self._plan.due_s(self._from_piece + event.pieces)))
             )
         elif isinstance(event, messages.SessionRejected):
-            self._end("refused", event.why)
+            self._end("rejected", event.why)
         elif isinstance(event, messages.ServerError):
-            self._end("error", event.why)
+            self._end("server_error", event.why)
         else:
-            self._end("garbage", event.what)
+            self._end("protocol_error", event.what)
 
     def _watch(self, line: SessionConnection, now: float) -> None:
         """Looks for what does not happen."""

@@ -31,7 +31,7 @@ class SessionWatchdog:
         self._messages += 1
         if self._messages > most:
             if now - self._second_s < 1.0:
-                return "flood", f"more than {most} messages a second"
+                return "excess_output", f"more than {most} messages a second"
             self._second_s, self._messages = now, 0
         return None
 
@@ -45,12 +45,12 @@ class SessionWatchdog:
         elif self._stuck_since is None:
             self._stuck_since = now
         elif now - self._stuck_since > limits.stall_s:
-            return "stalled", f"nothing was taken in {limits.stall_s:g} s"
+            return "send_blocked", f"nothing was taken in {limits.stall_s:g} s"
         quiet_s = now - max(answers.last_output_s or 0.0, since_s)
         if answers.sent_frames and quiet_s > limits.idle_s:
-            return "mute", f"no output for {limits.idle_s:g} s"
+            return "no_output", f"no output for {limits.idle_s:g} s"
         if answers.behind_frames > beat.backlog_limit and quiet_s < beat.give_up_s:
-            return "lost_beat", f"{answers.behind_frames} frames of output behind"
+            return "fell_behind", f"{answers.behind_frames} frames of output behind"
         if answers.heard_s > 4 * answers.sent_frames * beat.period_s + 60.0:
-            return "flood", f"{answers.heard_s:.0f} s of output to less than a quarter of input"
+            return "excess_output", f"{answers.heard_s:.0f} s of output to less than a quarter of input"
         return None

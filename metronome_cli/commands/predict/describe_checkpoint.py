@@ -22,11 +22,11 @@ def describe_checkpoint(
     decoder, file = read_checkpoint_config(path)
     forecast = Forecast(
         source="config",
-        t_sat_s=Interval(estimate=None, low=None, high=None),
+        fill_time_s=Interval(estimate=None, low=None, high=None),
         collapse_probability=None,
-        binding="none",
+        limited_by="none",
         max_sessions=None,
-        safe_window=None,
+        fitting_window_tokens=None,
         reason=NO_LOAD,
         cache=cache_part(decoder.groups),
         context_length=decoder.context,
@@ -50,5 +50,5 @@ def _sentence(decoder: DecoderConfig) -> str:
     )
     return (
         f"A session's cache {describe_groups(decoder.groups)}. Context: {context}. Decoder: {weights}. "
-        "Give --tokens-per-second, --sessions and --memory for a forecast."
+        "Give --tokens-per-second, --sessions and --device-memory for a forecast."
     )

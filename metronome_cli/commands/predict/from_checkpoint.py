@@ -59,7 +59,7 @@ def read_checkpoint(
     weights = weights_in(path) or shape_weights(decoder)
     data = _loaned(load) if isinstance(load, Profile) else _from_load(load)
     data["shape"] = shape_data(decoder, weights)
-    data["pool"] = None
+    data["kv_pool"] = None
     if session_length_s is not None:
         data["session_length"] = f"{session_length_s:.9f}s"
     if data["policy"] == "unbounded":
@@ -97,9 +97,9 @@ def shape_data(decoder: DecoderConfig, weights: WeightBytes | None) -> dict[str,
         "parameters": decoder.parameters,
         "active_parameters": decoder.active,
         "weight_bytes": None if weights is None else weights.size,
-        "mlp": None if decoder.parameters is None else decoder.mlp,
-        "vocab": decoder.vocab,
-        "context": decoder.context,
+        "intermediate_size": None if decoder.parameters is None else decoder.mlp,
+        "vocab_size": decoder.vocab,
+        "context_length": decoder.context,
         "kv_dtype": _cache_dtype(decoder),
     }
     shape: dict[str, Any] = {
@@ -107,7 +107,7 @@ def shape_data(decoder: DecoderConfig, weights: WeightBytes | None) -> dict[str,
         "heads": heads if heads % kv_heads == 0 else kv_heads,
         "kv_heads": kv_heads,
         "head_dim": head_dim,
-        "hidden": decoder.hidden or heads * head_dim,
+        "hidden_size": decoder.hidden or heads * head_dim,
         "dtype": decoder.dtype,
         **{key: value for key, value in known.items() if value is not None},
     }
@@ -143,8 +143,8 @@ def _from_load(load: SteadyLoad) -> dict[str, Any]:
         "name": "config",
         "title": "From a config.json",
         "frame": {"period": load.period_s, "sample_rate": 16_000},
-        "tokens": {"into": load.into, "out": {"listening": load.listening, "speaking": load.speaking}},
-        "turns": {"speaking_share": load.speaking_share, "turn": load.turn_s},
+        "tokens": {"prefill": load.into, "decode": {"listening": load.listening, "speaking": load.speaking}},
+        "turn_taking": {"speaking_share": load.speaking_share, "mean_turn": load.turn_s},
         "policy": "unbounded",
     }
 
@@ -161,7 +161,7 @@ def load_from(
     detailed = [value for value in (period_s, into, out) if value is not None]
     if per_s is not None and detailed:
         raise UsageError(
-            "--tokens-per-second says all; --period, --tokens-in and --tokens-out contradict it",
+            "--tokens-per-second says all; --period, --prefill-tokens and --decode-tokens contradict it",
             hint="give one or the other",
         )
     if per_s is not None:
@@ -170,7 +170,7 @@ def load_from(
         return None
     if period_s is None or into is None:
         raise UsageError(
-            "a load needs --period and --tokens-in", hint="or --tokens-per-second for a steady one"
+            "a load needs --period and --prefill-tokens", hint="or --tokens-per-second for a steady one"
         )
     speaking, listening = out or (0, 0)
     return SteadyLoad(period_s, into, listening, speaking, 0.5 if share is None else share, turn_s or 8.0)

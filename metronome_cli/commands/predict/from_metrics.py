@@ -53,9 +53,9 @@ class ScrapePlan:
     @property
     def address(self) -> str:
         """The metrics address. Raises UsageError for one that is not HTTP."""
-        parts = parts_of(self.url, "--scrape", ("http", "https"), "such as http://host:8000/metrics")
+        parts = parts_of(self.url, "--metrics-url", ("http", "https"), "such as http://host:8000/metrics")
         if "@" in parts.netloc:
-            raise UsageError("--scrape takes no user and password", hint="give the address alone")
+            raise UsageError("--metrics-url takes no user and password", hint="give the address alone")
         return parts._replace(path=parts.path if parts.path not in ("", "/") else "/metrics").geturl()
 
     @property
@@ -170,7 +170,7 @@ class _MetricsWatch:
             {
                 "t_s": t_s,
                 "occupancy": self.sight.occupancy,
-                "t_sat_s": outlook.t_sat_s,
+                "fill_time_s": outlook.t_sat_s,
                 "remaining_s": self.sight.remaining_s,
                 "delivered_per_s": self.sight.delivered_per_s,
                 "line": status_text(self.sight, self.reading),
@@ -207,23 +207,23 @@ class _MetricsWatch:
         return Forecast(
             source="scrape",
             session_length_s=self.plan.session_length_s,
-            t_sat_s=Interval(
+            fill_time_s=Interval(
                 estimate=found.t_sat_s if found else None,
                 low=found.low_s if found else None,
                 high=found.high_s if found else None,
             ),
             collapse_probability=None,
-            binding="pool" if found and found.saturates else "none",
+            limited_by="pool" if found and found.saturates else "none",
             max_sessions=None,
-            safe_window=None,
-            saturates=found.saturates if found else None,
+            fitting_window_tokens=None,
+            fills=found.saturates if found else None,
             reason=found.reason if found else f"the server {self._nothing}",
             occupancy=sight.occupancy if sight else None,
-            rate_per_s=found.rate_per_s if found else None,
-            falling=bool(found and found.falling),
+            fill_rate_per_s=found.rate_per_s if found else None,
+            fill_rate_falling=bool(found and found.falling),
             remaining_s=sight.remaining_s if sight else None,
             collapsed=bool(sight and sight.collapsed),
-            gaps=list(dict.fromkeys([*(sight.notes if sight else ()), *self.scrapes.notes])),
+            sample_notes=list(dict.fromkeys([*(sight.notes if sight else ()), *self.scrapes.notes])),
             assumptions=[
                 "the load goes on as in the last samples",
                 f"the last {format_duration(self.plan.window_s)} are fitted",

@@ -73,7 +73,7 @@ class ForecastPlan:
         if self.memory is None:
             return None
         weights = self.weights or profile_weights(self.profile)
-        block_tokens = self.profile.pool.block_tokens if self.profile.pool else 16
+        block_tokens = self.profile.kv_pool.block_size if self.profile.kv_pool else 16
         return MemoryPlan(self.profile, self.memory, weights, self.memory_share, block_tokens)
 
     def question(self) -> ForecastQuery:
@@ -85,7 +85,7 @@ class ForecastPlan:
         else:
             own = PoolBudget.of(self.profile)
             if own.blocks_for(self.sessions) < 1:
-                raise UsageError("the pool is smaller than one block", hint="give a larger --pool")
+                raise UsageError("the pool is smaller than one block", hint="give a larger --kv-pool")
             budget = PoolBudget(own.blocks_for, own.block_tokens, self.occupied)
         return ForecastQuery(self.profile, self.sessions, self.length_s, budget, self.over_s, self.confidence)
 
@@ -93,7 +93,7 @@ class ForecastPlan:
 def predict_profile(plan: ForecastPlan) -> Report:
     """Forecast it. Raises UsageError for quantities that are missing or contradict each other."""
     draft = ReportDraft(plan.argv, plan.settings, plan.profile)
-    if plan.seen_t_sat_s is not None and plan.memory is None and plan.profile.pool is None:
+    if plan.seen_t_sat_s is not None and plan.memory is None and plan.profile.kv_pool is None:
         return _explain(plan, draft)
     if plan.memory is not None and plan.weights is None and plan.source == "config":
         return _without_weights(plan, draft)
@@ -127,21 +127,21 @@ def _forecast(plan: ForecastPlan, question: ForecastQuery, answer: PoolForecast)
         source=plan.source,
         sessions=plan.sessions,
         session_length_s=plan.length_s,
-        t_sat_s=answer.t_sat,
+        fill_time_s=answer.t_sat,
         collapse_probability=answer.probability,
-        comes_first=answer.first,
-        binding=answer.binding,
+        first_hazard=answer.first,
+        limited_by=answer.binding,
         max_sessions=answer.max_sessions,
-        max_sessions_binding=answer.max_binding,
-        safe_window=answer.safe_window,
+        max_sessions_limited_by=answer.max_binding,
+        fitting_window_tokens=answer.safe_window,
         confidence=plan.confidence,
         hazards=[_hazard(one) for one in answer.each],
         **model_facts(plan.profile, plan.decoder),
         memory=[MemoryLine(what=line.what, bytes=line.size, how=line.how) for line in lines],
-        implied=_implied(plan),
-        saturates=answer.t_sat.estimate is not None,
+        implied_pool=_implied(plan),
+        fills=answer.t_sat.estimate is not None,
         occupancy=plan.occupied,
-        rate_per_s=_rate(question),
+        fill_rate_per_s=_rate(question),
         assumptions=assumptions(plan, question),
     )
 
@@ -149,11 +149,11 @@ def _forecast(plan: ForecastPlan, question: ForecastQuery, answer: PoolForecast)
 def _hazard(one: HazardOutlook) -> HazardForecast:
     return HazardForecast(
         name=one.name,
-        first_order_s=one.first_order_s,
-        t_sat_s=one.t,
+        mean_growth_time_s=one.first_order_s,
+        fill_time_s=one.t,
         collapse_probability=one.probability,
         blocks=one.blocks,
-        settles_at=one.settles_at,
+        steady_occupancy=one.settles_at,
     )
 
 
@@ -161,7 +161,11 @@ def model_facts(profile: Profile, decoder: DecoderConfig | None) -> dict[str, An
     """What a session keeps, the context and the rotary base: as the checkpoint's file says, else the profile."""
     if decoder is None:
         shape, groups = profile.shape, profile.cache_groups
-        return {"cache": cache_part(groups), "context_length": shape.context, "rope_theta": shape.rope_theta}
+        return {
+            "cache": cache_part(groups),
+            "context_length": shape.context_length,
+            "rope_theta": shape.rope_theta,
+        }
     return {
         "cache": cache_part(decoder.groups),
         "context_length": decoder.context,
@@ -183,7 +187,7 @@ def _implied(plan: ForecastPlan) -> ImpliedPool | None:
         return None
     found = implied(plan.profile, plan.sessions, plan.seen_t_sat_s)
     return ImpliedPool(
-        t_sat_s=plan.seen_t_sat_s,
+        fill_time_s=plan.seen_t_sat_s,
         sessions=plan.sessions,
         pool_tokens=found.pool_positions,
         pool_bytes=found.pool_positions * plan.profile.shape.kv_bytes_per_token,
@@ -207,7 +211,7 @@ def _without_weights(plan: ForecastPlan, draft: ReportDraft) -> Report:
     groups = plan.decoder.groups if plan.decoder else plan.profile.cache_groups
     answer = (
         f"A session's cache {describe_groups(groups)}. The size of the weights is unknown, so how many sessions "
-        "fit is not known; give --pool, or put the safetensors files beside the configuration."
+        "fit is not known; give --kv-pool, or put the safetensors files beside the configuration."
     )
     return draft.report(answer, forecast=_nothing(plan, "the size of the weights is unknown"))
 
@@ -218,12 +222,12 @@ def _nothing(plan: ForecastPlan, reason: str, implied: ImpliedPool | None = None
         source=plan.source,
         sessions=plan.sessions,
         session_length_s=plan.length_s,
-        t_sat_s=Interval(estimate=None, low=None, high=None),
+        fill_time_s=Interval(estimate=None, low=None, high=None),
         collapse_probability=None,
-        binding="none",
+        limited_by="none",
         max_sessions=None,
-        safe_window=None,
-        implied=implied,
+        fitting_window_tokens=None,
+        implied_pool=implied,
         reason=reason,
         assumptions=_load_assumptions(plan),
         **model_facts(plan.profile, plan.decoder),
@@ -232,9 +236,7 @@ def _nothing(plan: ForecastPlan, reason: str, implied: ImpliedPool | None = None
 
 def _implied_sentence(plan: ForecastPlan, found: ImpliedPool) -> str:
     one = found.sessions == 1
-    text = (
-        f"{plural(found.sessions, 'session')} that {'fills' if one else 'fill'} it at {found.t_sat_s:.4g} s"
-    )
+    text = f"{plural(found.sessions, 'session')} that {'fills' if one else 'fill'} it at {found.fill_time_s:.4g} s"
     pool = f"{plural(found.pool_tokens or 0, 'position')}, {format_size(found.pool_bytes or 0)}"
     text += f" {'implies' if one else 'imply'} a pool of {pool} at this profile's rate"
     if found.positions_per_s is None:
@@ -265,7 +267,7 @@ def assumptions(plan: ForecastPlan, question: ForecastQuery) -> list[str]:
 
 def _load_assumptions(plan: ForecastPlan) -> list[str]:
     profile, tokens = plan.profile, plan.profile.tokens
-    out = f"{tokens.out.listening} decoded listening, {tokens.out.speaking} speaking"
+    out = f"{tokens.decode.listening} decoded listening, {tokens.decode.speaking} speaking"
     out = "decoded ones fused with them" if tokens.fused else out
     mean = profile.mean_tokens_per_frame / profile.frame.period_s
     starts = (
@@ -274,10 +276,10 @@ def _load_assumptions(plan: ForecastPlan) -> list[str]:
         else "together, phases spread over one period,"
     )
     return [
-        f"frame of {format_duration(profile.frame.period_s)}: {_positions(tokens.into)} in, {out}; "
+        f"frame of {format_duration(profile.frame.period_s)}: {_positions(tokens.prefill)} in, {out}; "
         f"{mean:.3g} a second on average",
         _turns(profile),
-        f"policy {profile.policy}; {_positions(profile.head_tokens)} of prompt a session",
+        f"policy {profile.policy}; {_positions(profile.prompt_tokens)} of prompt a session",
         f"sessions start {starts} and stay to the end",
         "every frame is served when it is due; deadlines are not judged here; a server that falls behind fills later",
         *plan.notes,
@@ -289,7 +291,7 @@ def _positions(count: float) -> str:
 
 
 def _turns(profile: Profile) -> str:
-    share, turn = profile.turns.speaking_share, format_duration(profile.turns.turn)
+    share, turn = profile.turn_taking.speaking_share, format_duration(profile.turn_taking.mean_turn)
     if not 0 < share < 1:
         return f"turns: the model {'always' if share else 'never'} speaks"
     return f"turns: the model speaks {percent(share)} of the time, {turn} at a time on average, lengths exponential"

@@ -84,8 +84,8 @@ def _forecast(
         session_length_s=plan.session_length_s,
         served_share=None if end_s is None else recording.served_share(end_s),
         remaining_s=None if end_s is None or found.t_sat_s is None else max(0.0, found.t_sat_s - end_s),
-        observed_t_sat_s=recording.trace.full_at_s,
-        gaps=list(recording.trace.notes),
+        observed_fill_time_s=recording.trace.full_at_s,
+        sample_notes=list(recording.trace.notes),
         assumptions=[*_read(recording), *ASSUMPTIONS],
         details={"samples": len(recording.trace), "samples_fitted": len(fitted)},
     )
@@ -93,7 +93,7 @@ def _forecast(
 
 def _read(recording: RecordedOccupancy) -> list[str]:
     """Which run was read, and which others the file holds."""
-    beside = [f"other runs in it, for --run: {listed(recording.others)}"] if recording.others else []
+    beside = [f"other runs in it, for --trial: {listed(recording.others)}"] if recording.others else []
     return [f"run: {recording.name}", *beside]
 
 
@@ -113,12 +113,12 @@ def verdict_within(found: Extrapolation, now_s: float, within_s: float) -> Verdi
 
 
 def _sentence(forecast: Forecast, recording: RecordedOccupancy) -> str:
-    t = forecast.t_sat_s
-    seen_s, fitted_s = forecast.observed_t_sat_s, forecast.fitted_until_s
+    t = forecast.fill_time_s
+    seen_s, fitted_s = forecast.observed_fill_time_s, forecast.fitted_until_s
     if seen_s is not None and fitted_s is not None and fitted_s >= seen_s:
         text = f"The pool is full at {seen_s:.4g} s, in the part that was to be fitted: nothing is left to foretell."
         seen_s = fitted_s = None
-    elif forecast.saturates is None:
+    elif forecast.fills is None:
         text = f"Not enough to foretell anything: {forecast.reason}."
     elif t.estimate is None:
         text = f"Does not saturate: {forecast.reason}."
@@ -135,5 +135,5 @@ def _sentence(forecast: Forecast, recording: RecordedOccupancy) -> str:
         sooner = t.estimate < forecast.session_length_s
         text += f" That is {'before' if sooner else 'after'} {format_duration(forecast.session_length_s)}."
     if recording.others:
-        text += f" Read: {recording.name}, of {len(recording.others) + 1} runs in it (--run)."
+        text += f" Read: {recording.name}, of {len(recording.others) + 1} runs in it (--trial)."
     return text

@@ -25,7 +25,7 @@ from metronome_cli.forecast.pool_forecast import DEFAULT_CONFIDENCE
 from metronome_cli.results.events import Observer
 from metronome_cli.results.run_report import Report
 
-SOURCES = ("model", "trace", "scrape", "fleet")
+SOURCES = ("model", "trace", "metrics_url", "fleet")
 
 
 def _number(given: Any) -> float:
@@ -66,26 +66,28 @@ def _share(least: float = 0.0, below: float = math.inf, *, some: bool = False) -
 
 
 READERS: Mapping[str, Callable[[Any], Any]] = {
-    "model": readers.path, "trace": readers.path, "scrape": readers.text, "fleet": readers.flag,
-    "start_over": readers.duration, "occupied": _share(below=1), "confidence": _share(0.5, below=1),
-    "seen_t_sat": readers.duration, "fail_within": readers.duration,
-    "period": readers.duration, "tokens_in": _number, "tokens_out": _tokens_out, "tokens_per_second": _number,
-    "turn": readers.duration, "memory_share": _share(some=True),
-    "run": readers.text, "time_column": readers.text, "occupancy_column": readers.text,
+    "model": readers.path, "trace": readers.path, "metrics_url": readers.text, "fleet": readers.flag,
+    "ramp_up": readers.duration, "initial_occupancy": _share(below=1), "confidence": _share(0.5, below=1),
+    "observed_fill_time": readers.duration, "fail_within": readers.duration,
+    "period": readers.duration, "prefill_tokens": _number, "decode_tokens": _tokens_out, "tokens_per_second": _number,
+    "turn_length": readers.duration, "memory_utilization": _share(some=True),
+    "trial": readers.text, "time_column": readers.text, "occupancy_column": readers.text,
     "fit_share": _share(some=True), "fit_until": readers.duration,
-    "every": readers.duration, "once": readers.flag, "watch": readers.duration, "metric": readers.text,
+    "scrape_interval": readers.duration, "once": readers.flag, "watch_time": readers.duration,
+    "occupancy_metric": readers.text,
     "fit_window": readers.duration,
-    "arrivals": readers.rate, "mean_call": readers.duration, "peak_sessions": readers.whole(1),
-    "block": readers.fraction, "headroom": readers.fraction, "gpus_per_node": readers.whole(1),
+    "arrival_rate": readers.rate, "mean_session_length": readers.duration, "peak_sessions": readers.whole(1),
+    "max_blocking": readers.fraction, "headroom": readers.fraction, "gpus_per_node": readers.whole(1),
     "gpus": readers.whole(1), "sessions_per_gpu": readers.whole(1), "capacity_report": readers.path, "gpu": _names,
 }  # fmt: skip
 BELONG: Mapping[str, tuple[str, ...]] = {
-    "trace": ("run", "time_column", "occupancy_column", "fit_share", "fit_until"),
-    "scrape": ("every", "once", "watch", "metric", "fit_window"),
+    "trace": ("trial", "time_column", "occupancy_column", "fit_share", "fit_until"),
+    "metrics_url": ("scrape_interval", "once", "watch_time", "occupancy_metric", "fit_window"),
     "fleet": (
-        "arrivals", "mean_call", "peak_sessions", "block", "headroom", "gpus_per_node", "gpus", "sessions_per_gpu",
+        "arrival_rate", "mean_session_length", "peak_sessions", "max_blocking", "headroom", "gpus_per_node",
+        "gpus", "sessions_per_gpu",
     ),
-    "model": ("period", "tokens_in", "tokens_out", "tokens_per_second", "turn"),
+    "model": ("period", "prefill_tokens", "decode_tokens", "tokens_per_second", "turn_length"),
 }  # fmt: skip
 
 
@@ -147,7 +149,7 @@ def predict(settings: Settings, options: PredictFlags, observer: Observer, stop:
     }
     if options.source == "trace":
         return predict_trace(_trace_plan(settings, options, conditions))
-    if options.source == "scrape":
+    if options.source == "metrics_url":
         return forecast_from_metrics(_scrape_plan(settings, options, conditions), observer, stop)
     if options.source == "fleet":
         return predict_fleet(_fleet_question(settings, options, conditions))
@@ -161,7 +163,9 @@ def predict(settings: Settings, options: PredictFlags, observer: Observer, stop:
 def _loaded(settings: Settings, options: PredictFlags) -> bool:
     """Whether more is asked of a checkpoint than what its file says."""
     asked = [*BELONG["model"], "occupied", "seen_t_sat", "fail_within", "start_over"]
-    given = settings["sessions"] is not None or settings["memory"] is not None or settings.given("pool")
+    given = (
+        settings["sessions"] is not None or settings["device_memory"] is not None or settings.given("kv_pool")
+    )
     return given or settings.given("profile") or any(options[key] is not None for key in asked)
 
 
@@ -172,31 +176,35 @@ def _plain(options: PredictFlags) -> dict[str, Any]:
 def _profile_plan(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> ForecastPlan:
     if settings["sessions"] is None:
         raise UsageError("how many sessions?", hint="give --sessions, such as --sessions 32")
-    if settings.given("pool") and settings["memory"] is not None:
-        raise UsageError("--pool and --memory contradict each other", hint="a pool, or a device's memory")
+    if settings.given("kv_pool") and settings["device_memory"] is not None:
+        raise UsageError(
+            "--kv-pool and --device-memory contradict each other", hint="a pool, or a device's memory"
+        )
     common: dict[str, Any] = {
         "sessions": settings["sessions"],
         "session_length_s": settings["session_length"],
-        "over_s": options["start_over"] or 0.0,
-        "occupied": options["occupied"] or 0.0,
+        "over_s": options["ramp_up"] or 0.0,
+        "occupied": options["initial_occupancy"] or 0.0,
         "confidence": options.get("confidence", DEFAULT_CONFIDENCE),
-        "memory": settings["memory"],
-        "memory_share": options.get("memory_share", DEFAULT_SHARE),
-        "seen_t_sat_s": options["seen_t_sat"],
+        "memory": settings["device_memory"],
+        "memory_share": options.get("memory_utilization", DEFAULT_SHARE),
+        "seen_t_sat_s": options["observed_fill_time"],
         "fail_within_s": options["fail_within"],
         **conditions,
     }
     if options.source != "model":
         notes = (
-            ("the pool is sized from --memory, not the profile's",) if settings["memory"] is not None else ()
+            ("the pool is sized from --device-memory, not the profile's",)
+            if settings["device_memory"] is not None
+            else ()
         )
         return ForecastPlan(settings.profile, notes=notes, **common)
     found = read_checkpoint(options["model"], _load(settings, options), settings["session_length"])
     profile = found.profile
     if settings.given("policy"):
         profile = profile.model_copy(update={"policy": settings["policy"]})
-    if settings.given("pool"):
-        profile = profile.model_copy(update={"pool": settings.profile.pool})
+    if settings.given("kv_pool"):
+        profile = profile.model_copy(update={"kv_pool": settings.profile.kv_pool})
     return ForecastPlan(
         profile, weights=found.weights, source="config", decoder=found.decoder, notes=found.notes, **common
     )
@@ -206,8 +214,8 @@ def _load(settings: Settings, options: PredictFlags) -> Any:
     """Flags, or a profile that was named to lend its load."""
     share = settings["speaking_share"] if settings.given("speaking_share") else None
     flags = load_from(
-        options["period"], options["tokens_in"], options["tokens_out"], options["tokens_per_second"], share,
-        options["turn"],
+        options["period"], options["prefill_tokens"], options["decode_tokens"], options["tokens_per_second"], share,
+        options["turn_length"],
     )  # fmt: skip
     if flags is not None:
         return flags
@@ -215,14 +223,15 @@ def _load(settings: Settings, options: PredictFlags) -> Any:
         return settings.profile
     raise UsageError(
         "a config says what a position costs, not how many a session adds",
-        hint="give --tokens-per-second 27, or --period 2s --tokens-in 28 --tokens-out 25, or a --profile's load",
+        hint="give --tokens-per-second 27, or --period 2s --prefill-tokens 28 --decode-tokens 25, "
+        "or a --profile's load",
     )
 
 
 def _trace_plan(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> TracePlan:
     return TracePlan(
         options["trace"],
-        run=options["run"],
+        run=options["trial"],
         time_column=options["time_column"],
         occupancy_column=options["occupancy_column"],
         fit_share=options["fit_share"],
@@ -235,12 +244,12 @@ def _trace_plan(settings: Settings, options: PredictFlags, conditions: dict[str,
 
 def _scrape_plan(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> ScrapePlan:
     return ScrapePlan(
-        options["scrape"],
-        every_s=options["every"] or 1.0,
+        options["metrics_url"],
+        every_s=options["scrape_interval"] or 1.0,
         once=bool(options["once"]),
-        watch_s=options["watch"],
+        watch_s=options["watch_time"],
         fail_within_s=options["fail_within"],
-        metric=options["metric"],
+        metric=options["occupancy_metric"],
         window_s=options["fit_window"] or 300.0,
         session_length_s=settings["session_length"] if settings.given("session_length") else None,
         **conditions,
@@ -253,17 +262,17 @@ def _cards(settings: Settings, options: PredictFlags) -> GpuQuery:
         settings.profile,
         settings["session_length"],
         measured=options["capacity_report"],
-        memory_share=options.get("memory_share", DEFAULT_SHARE),
+        memory_share=options.get("memory_utilization", DEFAULT_SHARE),
         confidence=options.get("confidence", DEFAULT_CONFIDENCE),
     )
 
 
 def _fleet_question(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> FleetQuery:
     return FleetQuery(
-        arrivals_per_s=options["arrivals"],
-        mean_call_s=options["mean_call"],
+        arrivals_per_s=options["arrival_rate"],
+        mean_call_s=options["mean_session_length"],
         peak_sessions=options["peak_sessions"],
-        block=options.get("block", 0.01),
+        block=options.get("max_blocking", 0.01),
         headroom=options["headroom"] or 0.0,
         gpus_per_node=options["gpus_per_node"] or 1,
         gpus=options["gpus"],

@@ -58,7 +58,7 @@ def runs_in(report: Report) -> list[ReportTrial]:
     """Those with any occupancy, in the order in which they were measured, each under a name of its own."""
     found = [
         *_of_search(report),
-        *(ReportTrial(arm.name, arm.timeline, _period_s(report)) for arm in report.arms),
+        *(ReportTrial(arm.name, arm.windows, _period_s(report)) for arm in report.policy_runs),
     ]
     return list(_named_apart(run for run in found if run.told))
 
@@ -88,18 +88,18 @@ def _of_search(report: Report) -> Iterable[ReportTrial]:
     capacity, period_s = report.capacity, _period_s(report)
     if capacity is None:
         return
-    if capacity.ramp:
-        yield ReportTrial("ramp", capacity.ramp, period_s, look=True)
+    if capacity.ramp_windows:
+        yield ReportTrial("ramp", capacity.ramp_windows, period_s, look=True)
     decisive = _decisive(capacity)
-    for point in capacity.points:
-        name = f"{plural(point.sessions, 'session')}, {point.role or 'point'}, {point.verdict}"
-        yield ReportTrial(name, point.timeline, period_s, point.role in LOOKS, point is decisive)
+    for point in capacity.trials:
+        name = f"{plural(point.sessions, 'session')}, {point.purpose or 'point'}, {point.verdict}"
+        yield ReportTrial(name, point.windows, period_s, point.purpose in LOOKS, point is decisive)
 
 
 def _decisive(capacity: Capacity) -> TrialResult | None:
     """What confirmed the safe number; where none was, the smallest that was judged and failed."""
-    safe = confirmed(capacity.points) if capacity.safe_sessions is None else capacity.safe_sessions
-    judged = [point for point in capacity.points if point.role not in (*LOOKS, *CHECKS)]
+    safe = confirmed(capacity.trials) if capacity.safe_sessions is None else capacity.safe_sessions
+    judged = [point for point in capacity.trials if point.purpose not in (*LOOKS, *CHECKS)]
     held = [point for point in judged if (point.sessions, point.verdict) == (safe, "pass")]
     failed = [point for point in judged if point.verdict == "fail"]
     return held[0] if held else min(failed, key=lambda point: point.sessions, default=None)

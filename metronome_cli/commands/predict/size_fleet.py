@@ -33,7 +33,7 @@ from metronome_cli.results.report_draft import ReportDraft
 from metronome_cli.results.run_report import Report
 
 SHOWN_STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-JUDGED_ROLES = ("screen", "confirm", "next", "single", "memory", "soak", "step", "probe")
+JUDGED_ROLES = ("screen", "confirm", "exceed", "single", "memory", "soak")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +106,19 @@ def _demand(question: FleetQuery) -> FleetDemand:
     if question.peak_sessions is not None:
         if any(part is not None for part in stream):
             raise UsageError(
-                "--peak-sessions contradicts --arrivals and --mean-call", hint="give one or the other"
+                "--peak-sessions contradicts --arrival-rate and --mean-session-length",
+                hint="give one or the other",
             )
         return FleetDemand(peak=question.peak_sessions)
     if question.arrivals_per_s is None or question.mean_call_s is None:
         raise UsageError(
-            "a fleet needs --arrivals and --mean-call, or --peak-sessions",
-            hint="such as --arrivals 2.5/s --mean-call 4m",
+            "a fleet needs --arrival-rate and --mean-session-length, or --peak-sessions",
+            hint="such as --arrival-rate 2.5/s --mean-session-length 4m",
         )
     if question.block == 0:
         raise UsageError(
-            "--block 0: callers who come at random are never all seated", hint="a small share, such as 0.1%"
+            "--max-blocking 0: callers who come at random are never all seated",
+            hint="a small share, such as 0.1%",
         )
     return FleetDemand(erlangs=question.arrivals_per_s * question.mean_call_s)
 
@@ -135,7 +137,7 @@ def _per_gpu(question: FleetQuery, estimates: Sequence[GpuEstimate]) -> tuple[in
             )
         return (
             capacity.safe_sessions,
-            f"measured: {question.capacity_report.name}, binding {capacity.binding}",
+            f"measured: {question.capacity_report.name}, binding {capacity.limited_by}",
         )
     if len(estimates) > 1:
         raise UsageError("a fleet is of one kind of GPU", hint="name one with --gpu")
@@ -159,19 +161,19 @@ def _plan(question: FleetQuery, fleet: Fleet, source: str) -> FleetPlan:
         sessions_per_gpu_source=source,
         headroom=fleet.headroom,
         gpus_per_node=fleet.gpus_per_node,
-        target_blocking=fleet.target,
+        max_blocking=fleet.target,
         gpus_needed=fleet.needed,
         gpus_with_spare_node=fleet.needed_with_spare,
         sizes=[
             FleetSize(
                 gpus=row.gpus,
-                seats=row.seats,
+                slots=row.seats,
                 utilisation=row.utilisation,
                 blocking=row.blocking,
-                blind_blocking=row.blind_blocking,
+                random_routing_blocking=row.blind_blocking,
                 node_down_blocking=row.node_down_blocking,
-                displaced=row.displaced,
-                reseated=row.reseated,
+                sessions_lost_with_node=row.displaced,
+                readmitted_share=row.reseated,
             )
             for row in sizes
         ],
@@ -195,7 +197,7 @@ def _sentence(question: FleetQuery, plan: FleetPlan) -> str:
     carry = "carries" if plan.gpus_needed == 1 else "carry"
     text = (
         f"{cards} ({plan.sessions_per_gpu_source}) {carry} {load}, {percent(row.blocking)} turned away "
-        f"(allowed {percent(plan.target_blocking)}); {plan.gpus_with_spare_node:,} do with one node down."
+        f"(allowed {percent(plan.max_blocking)}); {plan.gpus_with_spare_node:,} do with one node down."
     )
     if question.gpus is not None:
         asked = next(size for size in plan.sizes if size.gpus == question.gpus)
@@ -226,7 +228,7 @@ def _card(cards: GpuQuery, key: str, gpu: Gpu, resident: float, efficiency: Effi
         memory_sessions=by_memory,
         deadline_sessions=Interval(estimate=by_time[0], low=by_time[1], high=by_time[2]),
         sessions=Interval(estimate=both[0], low=both[1], high=both[2]),
-        binding="memory" if by_memory is not None and by_memory <= by_time[0] else "deadline",
+        limited_by="memory" if by_memory is not None and by_memory <= by_time[0] else "deadline",
         step_ms=_shown_steps(step, max(1, both[0])),
         spread=step.spread,
         how=efficiency.how,
@@ -236,7 +238,7 @@ def _card(cards: GpuQuery, key: str, gpu: Gpu, resident: float, efficiency: Effi
 
 def _memory_sessions(cards: GpuQuery, gpu: Gpu) -> int | None:
     weights = cards.weights or profile_weights(cards.profile)
-    block_tokens = cards.profile.pool.block_tokens if cards.profile.pool else 16
+    block_tokens = cards.profile.kv_pool.block_size if cards.profile.kv_pool else 16
     plan = MemoryPlan(cards.profile, gpu.memory, weights, cards.memory_share, block_tokens)
     if plan.blocks(1) < 1:
         return 0
@@ -266,7 +268,7 @@ def _efficiency(cards: GpuQuery, resident: float) -> Efficiency:
     how = f"measured on {known[0] if known else device or 'its device'} in {cards.measured.name}"
     if known is not None:
         return measured_efficiency(cards.profile, known[1], points, how)
-    limits = report.probe.limits if report.probe else None
+    limits = report.probe.device_peaks if report.probe else None
     if limits is None:
         raise UsageError(
             f"{cards.measured}: measured on {device or 'an unnamed device'}, which is not in the table",
@@ -278,12 +280,12 @@ def _efficiency(cards: GpuQuery, resident: float) -> Efficiency:
 
 def step_points(report: Report, resident: float) -> list[StepPoint]:
     """Compute of a step in every judged point of a capacity run and every cell of a probe."""
-    points = report.capacity.points if report.capacity else []
+    points = report.capacity.trials if report.capacity else []
     cells = report.probe.cells if report.probe else []
     return [
         StepPoint(p.sessions, sum(p.stages_ms.values()) / 1e3, resident)
         for p in points
-        if p.role in JUDGED_ROLES and p.stages_ms and p.steps
+        if p.purpose in JUDGED_ROLES and p.stages_ms and p.batches
     ] + [
         StepPoint(c.sessions, c.median_ms / 1e3, c.resident_tokens) for c in cells if c.median_ms is not None
     ]
@@ -292,11 +294,11 @@ def step_points(report: Report, resident: float) -> list[StepPoint]:
 def _device_of(report: Report) -> str:
     devices = report.environment.get("devices") or []
     named = [str(d.get("name", "")) for d in devices if isinstance(d, dict)]
-    on_gpu = "cuda" in str(report.engine.get("device", ""))
+    on_gpu = "cuda" in str(report.backend.get("device", ""))
     return (
         named[0]
         if named and on_gpu
-        else str(report.engine.get("device_name", report.environment.get("cpu") or ""))
+        else str(report.backend.get("device_name", report.environment.get("cpu") or ""))
     )
 
 

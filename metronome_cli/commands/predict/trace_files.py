@@ -118,7 +118,9 @@ def _chosen(report: Report, wanted: str | None, file: Path) -> RecordedOccupancy
 
 def _of_one_run(file: Path, wanted: str | None) -> None:
     if wanted is not None:
-        raise UsageError(f"--run {wanted!r}: {file} holds one run, without a name", hint="leave --run out")
+        raise UsageError(
+            f"--trial {wanted!r}: {file} holds one run, without a name", hint="leave --trial out"
+        )
 
 
 def _foreign(rows: Sequence[Row], file: Path, time: str | None, occupancy: str | None) -> RecordedOccupancy:

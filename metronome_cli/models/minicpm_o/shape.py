@@ -78,9 +78,9 @@ class MiniCpmShape:
         decide = options.choice("decide", "auto", "plan", "model")
         shape = cls(
             version=version,
-            encoder=_encoder(options, version, profile.shape.hidden),
-            into=int(profile.tokens.into),
-            listening=profile.tokens.out.listening,
+            encoder=_encoder(options, version, profile.shape.hidden_size),
+            into=int(profile.tokens.prefill),
+            listening=profile.tokens.decode.listening,
             decide=decide,  # type: ignore[arg-type]
             temperature=options.real("temperature"),
             word_temperature=float(profile.adapter_options.get("temperature", 0.7)),
@@ -110,11 +110,11 @@ def _talker(options: AdapterOptions, language: ModelShape) -> ModelShape:
         heads=options.number("talker_heads"),
         kv_heads=options.number("talker_heads"),
         head_dim=options.number("talker_head_dim"),
-        hidden=options.number("talker_hidden"),
-        mlp=options.number("talker_mlp"),
-        vocab=options.number("talker_codes"),
+        hidden_size=options.number("talker_hidden"),
+        intermediate_size=options.number("talker_mlp"),
+        vocab_size=options.number("talker_codes"),
         dtype=language.dtype,
-        context=TALKER_CONTEXT,
+        context_length=TALKER_CONTEXT,
         rope_theta=10_000.0,
     )
 
@@ -124,17 +124,17 @@ def _check(profile: Profile, shape: MiniCpmShape) -> None:
     if profile.frame.sample_rate != RATE or profile.frame.samples != RATE:
         raise UsageError(f"{where}: frame: the minicpm-o adapter hears units of 1s at {RATE} Hz")
     allowed = (shape.audio + 2,) if shape.version == "4.5" else (shape.audio + 2, shape.audio + 3)
-    if profile.tokens.into not in allowed or profile.tokens.fused:
+    if profile.tokens.prefill not in allowed or profile.tokens.fused:
         raise UsageError(
-            f"{where}: tokens.into is {profile.tokens.into:g}; a unit of version {shape.version} is "
+            f"{where}: tokens.prefill is {profile.tokens.prefill:g}; a unit of version {shape.version} is "
             f"{shape.audio} audio tokens and its markers",
             hint=f"one of: {', '.join(str(n) for n in allowed)}",
         )
     if (
         shape.version == "4.5"
-        and not 1 <= profile.tokens.out.listening <= profile.tokens.out.speaking <= SLOTS
+        and not 1 <= profile.tokens.decode.listening <= profile.tokens.decode.speaking <= SLOTS
     ):
         raise UsageError(
-            f"{where}: tokens.out: a unit of version 4.5 is answered with 1 to {SLOTS} tokens",
+            f"{where}: tokens.decode: a unit of version 4.5 is answered with 1 to {SLOTS} tokens",
             hint="listening: 1, speaking: 20 is the most it does",
         )

@@ -176,7 +176,7 @@ class _MiniCpmReader:
         form = BlockVariant(embedding="emb_text.weight", head="head_code.0.weight", embedding_rows=shape.text)
         decoder, first = load_decoder(self._talker_source(3), talker, form)
         source = self._talker_source(4)
-        size = (talker.need("vocab"), talker.hidden)
+        size = (talker.need("vocab_size"), talker.hidden_size)
         tables = [source.tensor(f"emb_code.{i}.weight", *size, fan_in=1) for i in range(shape.groups)]
         heads = [Projection(source.tensor(f"head_code.{i}.weight", *size)) for i in range(1, shape.groups)]
         name = _PROJECTOR[shape.version]
@@ -184,8 +184,8 @@ class _MiniCpmReader:
             text=first.embedding,
             codes=torch.stack(tables),
             heads=(first.head, *heads),
-            first=_linear(source, f"{name}.linear1", talker.hidden, language.hidden),
-            second=_linear(source, f"{name}.linear2", talker.hidden, talker.hidden),
+            first=_linear(source, f"{name}.linear1", talker.hidden_size, language.hidden_size),
+            second=_linear(source, f"{name}.linear2", talker.hidden_size, talker.hidden_size),
         )
         return decoder, voice
 

@@ -53,11 +53,11 @@ class DepthTransformer:
         self.steps, self.dim = options.spoken, options.depth_hidden
         self.heads = options.depth_heads
         self.layers = [DepthLayer(weights, f"depth.layers.{n}", shape) for n in range(options.depth_layers)]
-        hidden = shape.decoder.hidden
+        hidden = shape.decoder.hidden_size
         # half the variance from the hidden state, half from the token
         inputs = weights.tensor("depth.inputs", self.steps, self.dim, hidden, gain=0.5**0.5)
         self._inputs = Projection(inputs.flatten(0, 1))
-        self._text = weights.tensor("depth.text", shape.decoder.need("vocab") + 1, self.dim, fan_in=2)
+        self._text = weights.tensor("depth.text", shape.decoder.need("vocab_size") + 1, self.dim, fan_in=2)
         self._codes = [
             weights.tensor(f"depth.codes.{step}", options.audio_vocab + 1, self.dim, fan_in=2)
             for step in range(self.steps - 1)

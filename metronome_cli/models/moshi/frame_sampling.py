@@ -64,7 +64,7 @@ class FrameSampler:
             TopKChoice(options.text_temperature, options.text_top_k),
             TopKChoice(options.audio_temperature, options.audio_top_k),
             steps=options.spoken,
-            vocab=(shape.decoder.need("vocab"), options.audio_vocab),
+            vocab=(shape.decoder.need("vocab_size"), options.audio_vocab),
             seed=seed,
             device=device,
         )

@@ -184,7 +184,7 @@ def _joined_rows(tensors: Sequence[Tensor]) -> Tensor:
 def _speech_to_text(shape: MoshiShape) -> CheckpointLayout:
     """`KyutaiSpeechToTextForConditionalGeneration`: all streams in one table, and a head with a row of zeros
     for the initial token."""
-    text, codes = shape.decoder.need("vocab") + 1, shape.options.audio_vocab + 1
+    text, codes = shape.decoder.need("vocab_size") + 1, shape.options.audio_vocab + 1
     table = "model.embed_tokens.embed_tokens.weight"
     return layout(
         [
@@ -193,7 +193,7 @@ def _speech_to_text(shape: MoshiShape) -> CheckpointLayout:
                 NameRule(f"audio_embedding.{n}", (table,), _rows(text + n * codes, codes))
                 for n in range(shape.options.heard)
             ),
-            NameRule("text_head", ("lm_head.weight",), _rows(0, shape.decoder.need("vocab"))),
+            NameRule("text_head", ("lm_head.weight",), _rows(0, shape.decoder.need("vocab_size"))),
             NameRule("final_norm", ("model.norm.weight",)),
             *_transformers_layers("model.layers.{n}"),
         ]

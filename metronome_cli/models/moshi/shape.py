@@ -77,7 +77,7 @@ class MoshiShape:
     def initial(self) -> tuple[int, ...]:
         """The token of each stream before its first: one past the last real one."""
         books = self.options.spoken + self.options.heard
-        return (self.decoder.need("vocab"), *(self.options.audio_vocab for _ in range(books)))
+        return (self.decoder.need("vocab_size"), *(self.options.audio_vocab for _ in range(books)))
 
     @property
     def depth_kv_bytes(self) -> int:

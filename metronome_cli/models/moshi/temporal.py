@@ -19,7 +19,7 @@ class StreamEmbedding:
     """One table for all streams, so that a position's sum is one lookup."""
 
     def __init__(self, weights: WeightSource, shape: MoshiShape) -> None:
-        hidden = shape.decoder.hidden
+        hidden = shape.decoder.hidden_size
         rows = [initial + 1 for initial in shape.initial]  # every token, and the initial one
         self.table = torch.empty(sum(rows), hidden, device=weights.device, dtype=weights.dtype)
         names = ["text_embedding", *(f"audio_embedding.{n}" for n in range(shape.streams - 1))]
@@ -35,7 +35,9 @@ class StreamEmbedding:
 
 def text_head(weights: WeightSource, shape: MoshiShape) -> Projection:
     """hidden -> text logits."""
-    return Projection(weights.tensor("text_head", shape.decoder.need("vocab"), shape.decoder.hidden))
+    return Projection(
+        weights.tensor("text_head", shape.decoder.need("vocab_size"), shape.decoder.hidden_size)
+    )
 
 
 def decoder_weights(weights: WeightSource, shape: MoshiShape, source: str) -> DecoderWeights:
@@ -45,13 +47,13 @@ def decoder_weights(weights: WeightSource, shape: MoshiShape, source: str) -> De
     layers = [_layer(weights, f"layers.{n}", shape) for n in range(sizes.layers)]
     return DecoderWeights(
         layers=layers,
-        final_norm=weights.tensor("final_norm", sizes.hidden, value=1.0),
+        final_norm=weights.tensor("final_norm", sizes.hidden_size, value=1.0),
         rotary=Rotary.plain(sizes.head_dim, sizes.rope_theta),
         eps=EPS,
         heads=sizes.heads,
         kv_heads=sizes.kv_heads,
         head_dim=sizes.head_dim,
-        hidden=sizes.hidden,
+        hidden=sizes.hidden_size,
         dtype=weights.dtype,
         device=weights.device,
         source=source,
@@ -61,9 +63,9 @@ def decoder_weights(weights: WeightSource, shape: MoshiShape, source: str) -> De
 
 def _layer(weights: WeightSource, name: str, shape: MoshiShape) -> LayerWeights:
     sizes = shape.decoder
-    hidden, width = sizes.hidden, sizes.heads * sizes.head_dim
+    hidden, width = sizes.hidden_size, sizes.heads * sizes.head_dim
     residual = (2 * sizes.layers) ** -0.5
-    gate, up = weights.tensor(f"{name}.gate_up", 2 * sizes.need("mlp"), hidden).chunk(2)
+    gate, up = weights.tensor(f"{name}.gate_up", 2 * sizes.need("intermediate_size"), hidden).chunk(2)
     return LayerWeights(
         input_norm=weights.tensor(f"{name}.attention_norm", hidden, value=1.0),
         qkv=Projection(weights.tensor(f"{name}.qkv", 3 * width, hidden)),
@@ -73,5 +75,7 @@ def _layer(weights: WeightSource, name: str, shape: MoshiShape) -> LayerWeights:
         mlp_norm=weights.tensor(f"{name}.mlp_norm", hidden, value=1.0),
         gate=Projection(gate),
         up=Projection(up),
-        down=Projection(weights.tensor(f"{name}.down", hidden, sizes.need("mlp"), gain=residual)),
+        down=Projection(
+            weights.tensor(f"{name}.down", hidden, sizes.need("intermediate_size"), gain=residual)
+        ),
     )

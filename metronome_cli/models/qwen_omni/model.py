@@ -69,14 +69,14 @@ class OmniFrame:
         if profile.frame.sample_rate != RATE or samples % HOP:
             raise UsageError(f"{where}: frame: the qwen-omni adapter hears {RATE} Hz in whole 10 ms")
         audio = tokens_of(shape.family, samples // HOP)
-        if profile.tokens.into not in (audio, audio + 2) or not audio or profile.tokens.fused:
+        if profile.tokens.prefill not in (audio, audio + 2) or not audio or profile.tokens.fused:
             raise UsageError(
-                f"{where}: tokens.into is {profile.tokens.into:g}; a frame of {profile.frame.period_s:g} s "
+                f"{where}: tokens.prefill is {profile.tokens.prefill:g}; a frame of {profile.frame.period_s:g} s "
                 f"gives {audio} audio tokens",
                 hint=f"{audio + 2} with the markers around them, or {audio} without",
             )
-        markers = profile.tokens.into == audio + 2
-        return cls(samples // HOP, audio, markers, profile.tokens.out.listening)
+        markers = profile.tokens.prefill == audio + 2
+        return cls(samples // HOP, audio, markers, profile.tokens.decode.listening)
 
 
 class QwenOmni(AdapterModel):

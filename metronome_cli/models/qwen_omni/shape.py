@@ -92,7 +92,7 @@ class QwenOmniShape:
         speaks = options.flag("talker")
         return cls(
             family=family,
-            tower=_tower(options, profile.shape.hidden, mixture),
+            tower=_tower(options, profile.shape.hidden_size, mixture),
             experts=_experts(options, "experts", "expert_mlp") if mixture else None,
             temperature=options.real("temperature"),
             talker=_decoder(options, "talker", profile.shape, TALKER_CONTEXT[family]) if speaks else None,
@@ -134,10 +134,10 @@ def _decoder(options: AdapterOptions, stem: str, thinker: ModelShape, context: i
         heads=options.number(f"{stem}_heads"),
         kv_heads=options.number(f"{stem}_kv_heads"),
         head_dim=options.number(f"{stem}_head_dim"),
-        hidden=options.number(f"{stem}_hidden"),
-        mlp=options.number(f"{stem}_mlp"),
-        vocab=options.number(f"{stem}_vocab"),
+        hidden_size=options.number(f"{stem}_hidden"),
+        intermediate_size=options.number(f"{stem}_mlp"),
+        vocab_size=options.number(f"{stem}_vocab"),
         dtype=thinker.dtype,
-        context=context,
+        context_length=context,
         rope_theta=1_000_000.0,
     )

@@ -92,7 +92,7 @@ def load_weights(profile: Profile, weights: Path | None, device: torch.device, s
     )
     tower = read.tower(shape)
     decoder, vocabulary = load_decoder(read.source(_thinker_layouts(form), 1), profile.shape, form)
-    talker = None if shape.talker is None else read.talker(shape, shape.talker, profile.shape.hidden)
+    talker = None if shape.talker is None else read.talker(shape, shape.talker, profile.shape.hidden_size)
     if checkpoint is not None:
         refuse_unexpected(checkpoint, _PASSED_OVER + (("talker.*",) if talker is None else ()))
         checkpoint.close()
@@ -140,7 +140,7 @@ class _QwenOmniReader:
         form = BlockVariant(qkv_bias=True, head="codec_head.weight", embedding_width=thinker)
         source = self.source(decoder_layouts("talker.model.", "talker.codec_head.weight", form), 2)
         decoder, codec = load_decoder(source, talker, form)
-        project = _linear(self._plain("talker.", 3), "thinker_to_talker_proj", talker.hidden, thinker)
+        project = _linear(self._plain("talker.", 3), "thinker_to_talker_proj", talker.hidden_size, thinker)
         return TalkerWeights(decoder, codec, project)
 
     def _talker3(
@@ -156,8 +156,10 @@ class _QwenOmniReader:
         decoder, codec = load_decoder(source, talker, form)
         plain = self._plain("talker.", 3)
         text = TextProjection(
-            _linear(plain, "text_projection.linear_fc1", talker.need("mlp"), thinker),
-            _linear(plain, "text_projection.linear_fc2", talker.hidden, talker.need("mlp")),
+            _linear(plain, "text_projection.linear_fc1", talker.need("intermediate_size"), thinker),
+            _linear(
+                plain, "text_projection.linear_fc2", talker.hidden_size, talker.need("intermediate_size")
+            ),
         )
         return TalkerWeights(decoder, codec, text, *self._predictor(predictor, shape.groups))
 
@@ -170,7 +172,7 @@ class _QwenOmniReader:
             self.source(decoder_layouts(f"{at}model.", f"{at}lm_head.0.weight", form), 4), shape, form
         )
         plain = self._plain(at, 5)
-        size = (shape.need("vocab"), shape.hidden)
+        size = (shape.need("vocab_size"), shape.hidden_size)
         tables = [
             plain.tensor(f"model.codec_embedding.{i}.weight", *size, fan_in=1) for i in range(groups - 1)
         ]

@@ -86,12 +86,12 @@ def make_turn_cache(decoder: DecoderWeights, profile: Profile, stage: CacheStage
     """A fresh stack for `stage`; `per_s`: positions a second of speech, for sizing a pool that is not
     given."""
     if stage.pool is not None:
-        size = stage.pool.block_tokens
+        size = stage.pool.block_size
         blocks = stage.pool.block_count(stage.kv_bytes_per_position)
     else:
         size = _BLOCK_TOKENS
-        longest = TURNS_HELD * profile.turns.turn * per_s + size
-        blocks = profile.max_batch * -(-int(min(longest, stage.limit or longest)) // size)
+        longest = TURNS_HELD * profile.turn_taking.mean_turn * per_s + size
+        blocks = profile.max_batch_size * -(-int(min(longest, stage.limit or longest)) // size)
     stack = build_decoder(decoder, blocks=blocks, block_tokens=size, policy=CachePolicySpec("unbounded"))
     return TurnCache(stack, stage.limit, each_turn=stage.resets == "turn")
 

@@ -99,10 +99,10 @@ def load_decoder(
     """The decoder, and its embedding table and head."""
     before = source.taken
     layers = [_layer(source, shape, form, f"layers.{index}.") for index in range(shape.layers)]
-    norm = source.tensor("norm.weight", shape.hidden, value=1.0)
-    head = source.tensor(form.head, shape.need("vocab"), shape.hidden)
+    norm = source.tensor("norm.weight", shape.hidden_size, value=1.0)
+    head = source.tensor(form.head, shape.need("vocab_size"), shape.hidden_size)
     read = source.taken - before
-    rows, width = form.embedding_rows or shape.need("vocab"), form.embedding_width or shape.hidden
+    rows, width = form.embedding_rows or shape.need("vocab_size"), form.embedding_width or shape.hidden_size
     table = source.tensor(form.embedding, rows, width, fan_in=1)
     decoder = DecoderWeights(
         layers=layers,
@@ -112,7 +112,7 @@ def load_decoder(
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
-        hidden=shape.hidden,
+        hidden=shape.hidden_size,
         dtype=source.dtype,
         device=source.device,
         source="random" if isinstance(source, RandomSource) else "checkpoint",
@@ -125,7 +125,9 @@ def _layer(source: WeightSource, shape: ModelShape, form: BlockVariant, at: str)
     into_residual = (2 * shape.layers) ** -0.5
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     parts = [("q", queries), ("k", keys), ("v", keys)]
-    qkv = [source.tensor(f"{at}self_attn.{name}_proj.weight", rows, shape.hidden) for name, rows in parts]
+    qkv = [
+        source.tensor(f"{at}self_attn.{name}_proj.weight", rows, shape.hidden_size) for name, rows in parts
+    ]
     bias = None
     if form.qkv_bias:
         bias = torch.cat(
@@ -138,14 +140,14 @@ def _layer(source: WeightSource, shape: ModelShape, form: BlockVariant, at: str)
         for name in "qk"
     ]
     return LayerWeights(
-        input_norm=source.tensor(f"{at}input_layernorm.weight", shape.hidden, value=1.0),
+        input_norm=source.tensor(f"{at}input_layernorm.weight", shape.hidden_size, value=1.0),
         qkv=Projection(torch.cat(qkv), bias),
         query_norm=norms[0],
         key_norm=norms[1],
         output=Projection(
-            source.tensor(f"{at}self_attn.o_proj.weight", shape.hidden, queries, gain=into_residual)
+            source.tensor(f"{at}self_attn.o_proj.weight", shape.hidden_size, queries, gain=into_residual)
         ),
-        mlp_norm=source.tensor(f"{at}post_attention_layernorm.weight", shape.hidden, value=1.0),
+        mlp_norm=source.tensor(f"{at}post_attention_layernorm.weight", shape.hidden_size, value=1.0),
         **_mlp(source, shape, form, f"{at}mlp.", into_residual),
     )
 
@@ -153,7 +155,7 @@ def _layer(source: WeightSource, shape: ModelShape, form: BlockVariant, at: str)
 def _mlp(source: WeightSource, shape: ModelShape, form: BlockVariant, at: str, gain: float) -> dict[str, Any]:
     if form.experts is not None:
         return {"mixture": _experts(source, shape, form.experts, at, gain)}
-    gate, up, down = _gated(source, at, shape.hidden, shape.need("mlp"), gain)
+    gate, up, down = _gated(source, at, shape.hidden_size, shape.need("intermediate_size"), gain)
     return {"gate": gate, "up": up, "down": down}
 
 
@@ -168,7 +170,7 @@ def _gated(
 
 
 def _experts(source: WeightSource, shape: ModelShape, experts: ExpertShape, at: str, gain: float) -> Experts:
-    count, width, hidden = experts.count, experts.mlp, shape.hidden
+    count, width, hidden = experts.count, experts.mlp, shape.hidden_size
     shared = None
     if experts.shared:
         gated = _gated(source, f"{at}shared_expert.", hidden, experts.shared, gain)

@@ -120,11 +120,11 @@ def shape_of(config: Any) -> ModelShape:
         heads=heads,
         kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
         head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
-        hidden=int(config.hidden_size),
-        mlp=int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size),
-        vocab=int(config.vocab_size),
+        hidden_size=int(config.hidden_size),
+        intermediate_size=int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size),
+        vocab_size=int(config.vocab_size),
         dtype=_DTYPES.get(str(config.dtype).removeprefix("torch."), "bfloat16"),
-        context=int(config.max_position_embeddings),
+        context_length=int(config.max_position_embeddings),
         rope_theta=float(rope.get("rope_theta", 10_000.0)),
     )
 

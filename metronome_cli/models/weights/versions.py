@@ -16,7 +16,7 @@ def need_transformers(found: str | None = None) -> None:
     if parts < LEAST:
         raise UsageError(
             f"the in-process engine needs transformers {LEAST[0]}.{LEAST[1]} or later; {installed} is installed",
-            hint="use --engine vllm in an environment that vLLM pins, or one of its own for this engine",
+            hint="use --backend vllm in an environment that vLLM pins, or one of its own for this engine",
         )
 
 

@@ -1,9 +1,10 @@
 """The recommendation: the smallest (W, S) whose quality cannot be told from unbounded.
 
-The test is one of non-inferiority. A variant is "as good" when the upper end of the interval of its excess
+The test is one of non-inferiority. A variant is "equivalent" when the upper end of the interval of its excess
 loss over the unbounded model, on the same tokens, is within the margin (5 % of perplexity, ln 1.05 nats,
 unless another was given), in every regime that was measured, and it broke at no age tested. It is "worse"
-when a lower end lies above the margin, "broke" when it broke, and "open" in between: more text would settle
+when a lower end lies above the margin, "breaks_down" when it broke,
+and "inconclusive" in between: more text would settle
 it. Free decoding has no reference; it only counts as broken or not.
 
 Smallest: fewest tokens kept, then fewest sinks, rolling before absolute.
@@ -21,7 +22,7 @@ from metronome_cli.probe.quality.interval import Estimate
 from metronome_cli.probe.quality.subject import CacheVariant
 from metronome_cli.probe.quality.sweep import MARGIN, VariantComparison, VariantResult
 
-VariantStanding = Literal["as good", "worse", "broke", "open"]
+VariantStanding = Literal["equivalent", "worse", "breaks_down", "inconclusive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +40,28 @@ def judge_variant(seen: VariantResult, compared: VariantComparison, margin: floa
     tested = age_tested(seen)
     broke = _first(seen.text_break, seen.speech_break)
     if broke is not None:
-        return VariantVerdict(seen.variant, "broke", f"at {broke.age:,} tokens it {broke.how}", tested)
+        return VariantVerdict(seen.variant, "breaks_down", f"at {broke.age:,} tokens it {broke.how}", tested)
     known = [("text", compared.excess), ("answers", compared.turn_excess)]
     regimes = [(name, excess) for name, excess in known if excess is not None]
     if not regimes:
-        return VariantVerdict(seen.variant, "open", "the window never slid: too little was read", tested)
+        return VariantVerdict(
+            seen.variant, "inconclusive", "the window never slid: too little was read", tested
+        )
     for name, excess in regimes:
         if excess.low > margin:
             return VariantVerdict(seen.variant, "worse", f"{name}: perplexity {_percent(excess)}", tested)
     for name, excess in regimes:
         if excess.high > margin:
-            return VariantVerdict(seen.variant, "open", f"{name}: perplexity {_percent(excess)}", tested)
+            return VariantVerdict(
+                seen.variant, "inconclusive", f"{name}: perplexity {_percent(excess)}", tested
+            )
     name, excess = regimes[0]
-    return VariantVerdict(seen.variant, "as good", f"{name}: perplexity {_percent(excess)}", tested)
+    return VariantVerdict(seen.variant, "equivalent", f"{name}: perplexity {_percent(excess)}", tested)
 
 
 def recommend(judged: Sequence[VariantVerdict]) -> VariantVerdict | None:
     """The smallest variant that is as good; None where none was shown to be."""
-    good = [one for one in judged if one.standing == "as good"]
+    good = [one for one in judged if one.standing == "equivalent"]
     return min(good, key=_size, default=None)
 
 

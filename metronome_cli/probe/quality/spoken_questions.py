@@ -61,7 +61,7 @@ class ProbedSpeechModel(ProbedModel):
 
     def engine(self, variant: CacheVariant, sessions: int) -> FrameEngine:
         """A fresh engine under that variant on the profile's pool."""
-        pool = self.profile.pool
+        pool = self.profile.kv_pool
         if pool is None:
             raise UsageError(
                 f"profile {self.profile.name}: pool: no budget is given", hint="name one in the profile"
@@ -69,13 +69,13 @@ class ProbedSpeechModel(ProbedModel):
         stack = build_decoder(
             self.decoder,
             blocks=pool.block_count(self.profile.shape.kv_bytes_per_token),
-            block_tokens=pool.block_tokens,
+            block_tokens=pool.block_size,
             policy=variant.policy,
             sink_positions=variant.sink_positions,
             context=self.context,
             chunk=self.loaded.chunk,
         )
-        refuse = self.profile.exhaustion == "refuse"
+        refuse = self.profile.on_pool_full == "refuse"
         return FrameEngine(self.loaded.fresh(), stack, sessions, "refuse" if refuse else "stall")
 
 
@@ -106,7 +106,7 @@ def speech_subject(profile: Profile, loaded: LoadedModel, weights: Path) -> Prob
         decoder=loaded.decoder,
         vocabulary=loaded.vocabulary,
         tokens=read_tokens(ModelFiles(weights)),
-        context=profile.shape.need("context"),
+        context=profile.shape.need("context_length"),
         kv_bytes_per_token=profile.shape.kv_bytes_per_token,
         loaded=loaded,
         profile=profile,

@@ -102,7 +102,7 @@ def load_subject(model: str, device: str) -> ProbedModel:
         decoder=decoder,
         vocabulary=vocabulary,
         tokens=read_tokens(found),
-        context=shape.need("context"),
+        context=shape.need("context_length"),
         kv_bytes_per_token=2 * shape.layers * shape.kv_heads * shape.head_dim * width,
     )
 

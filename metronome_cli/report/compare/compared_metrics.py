@@ -74,10 +74,18 @@ METRICS: dict[str, ComparedMetric] = {
         ComparedMetric("misses", "fraction", "lower", _share(lambda p: p.misses), True),
         ComparedMetric("empty", "fraction", "lower", _share(lambda p: p.empty_frames), True),
         ComparedMetric("occupancy", "fraction", "lower", _at(lambda p: p.occupancy_max), True),
-        ComparedMetric("streak", "count", "lower", _at(lambda p: p.worst_streak if p.steps else None), True),
-        ComparedMetric("lost_beat", "count", "lower", _at(lambda p: p.lost_beat if p.steps else None), True),
         ComparedMetric(
-            "t_sat", "s", "higher", lambda r, p: r.forecast.t_sat_s.estimate if r.forecast else None
+            "miss_streak", "count", "lower", _at(lambda p: p.miss_streak if p.batches else None), True
+        ),
+        ComparedMetric(
+            "fell_behind",
+            "count",
+            "lower",
+            _at(lambda p: p.sessions_fell_behind if p.batches else None),
+            True,
+        ),
+        ComparedMetric(
+            "fill_time", "s", "higher", lambda r, p: r.forecast.fill_time_s.estimate if r.forecast else None
         ),
         ComparedMetric(
             "collapse_probability",
@@ -109,7 +117,7 @@ def find_metric(name: str) -> ComparedMetric | None:
 
 def metrics_of(reports: Sequence[Report]) -> list[ComparedMetric]:
     """Every metric, with the stages and the objectives that the reports' points have."""
-    points = [point for report in reports if report.capacity for point in report.capacity.points]
+    points = [point for report in reports if report.capacity for point in report.capacity.trials]
     names = dict.fromkeys(METRICS)
     names.update(dict.fromkeys(Objective.parse(o.objective).metric for p in points for o in p.objectives))
     names.update(dict.fromkeys(STAGE + name for point in points for name in point.stages_ms))
@@ -119,9 +127,9 @@ def metrics_of(reports: Sequence[Report]) -> list[ComparedMetric]:
 def judged(report: Report) -> dict[int, TrialResult]:
     """For each number of sessions that was judged, the point with most steps."""
     best: dict[int, TrialResult] = {}
-    for point in report.capacity.points if report.capacity else []:
+    for point in report.capacity.trials if report.capacity else []:
         held = best.get(point.sessions)
-        if point.role != "screen" and (held is None or point.steps > held.steps):
+        if point.purpose != "screen" and (held is None or point.batches > held.batches):
             best[point.sessions] = point
     return best
 

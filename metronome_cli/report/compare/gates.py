@@ -1,4 +1,4 @@
-"""`--fail METRIC:CHANGE`: the change for the worse at which a comparison fails, as text and back.
+"""`--fail-on METRIC:CHANGE`: the change for the worse at which a comparison fails, as text and back.
 
 `p99:5%` fails when p99 rises by 5 % or more, `p99:3ms` when it rises by 3 ms or more, `safe_sessions:-1`
 when it falls by 1 or more, `misses:0.1%` when the share of misses rises by 0.1 points: for a share, `%`
@@ -11,6 +11,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
+from metronome_cli.core import renamed
 from metronome_cli.core.errors import UsageError
 from metronome_cli.report.compare.compared_metrics import METRICS, ComparedMetric, find_metric
 
@@ -34,15 +35,20 @@ class Gate:
         name, colon, change = text.partition(":")
         metric = find_metric(name.strip())
         if metric is None:
+            if new := renamed.METRICS.get(name.strip()):
+                raise UsageError(
+                    f"--fail-on {text[:60]!r}: {name.strip()} was renamed to {new}",
+                    hint=f"--fail-on {new}:CHANGE",
+                )
             near = difflib.get_close_matches(name.strip()[:30], METRICS, n=1)
             raise UsageError(
-                f"--fail {text[:60]!r}: unknown metric {name.strip()[:30]!r}",
+                f"--fail-on {text[:60]!r}: unknown metric {name.strip()[:30]!r}",
                 hint=(f"did you mean {near[0]}? " if near else "")
                 + f"known: {', '.join(METRICS)}, stage.NAME",
             )
         match = _CHANGE.fullmatch(change.strip()) if colon else None
         if match is None or float(match[2]) == 0:
-            raise UsageError(f"--fail {text[:60]!r} names no change", hint=_EXAMPLES)
+            raise UsageError(f"--fail-on {text[:60]!r} names no change", hint=_EXAMPLES)
         _check_direction(text, metric, match[1])
         limit, relative = _limit(text, metric, float(match[2]), match[3])
         return cls(f"{metric.name}:{change.strip()}", metric, limit, relative)
@@ -52,7 +58,7 @@ def _check_direction(text: str, metric: ComparedMetric, sign: str) -> None:
     if (metric.better == "higher") != (sign == "-"):
         worse, example = ("rise", "5%") if metric.better == "lower" else ("fall", "-5%")
         raise UsageError(
-            f"--fail {text[:60]!r}: {metric.name} gets worse when it {worse}s",
+            f"--fail-on {text[:60]!r}: {metric.name} gets worse when it {worse}s",
             hint=f"give a {worse}, such as {metric.name}:{example}",
         )
 
@@ -68,6 +74,6 @@ def _limit(text: str, metric: ComparedMetric, value: float, unit: str) -> tuple[
         return value, False
     wanted = {"ms": "% or ms", "s": "% or s", "count": "% or no unit", "fraction": "% (points)"}[metric.unit]
     raise UsageError(
-        f"--fail {text[:60]!r}: {metric.name} does not change by {unit or 'a bare number'}",
+        f"--fail-on {text[:60]!r}: {metric.name} does not change by {unit or 'a bare number'}",
         hint=f"give {wanted}",
     )

@@ -14,8 +14,8 @@ from metronome_cli.results.run_report import Report
 
 MEMORY_SLACK = 0.03  # a kernel reserves a little more or less
 _LOAD_SETTINGS = (
-    "batching", "speaking_share", "sessions", "soak", "method", "compare_policies", "guard", "offered",
-    "arrival_rate", "trials", "memory",
+    "batching", "speaking_share", "sessions", "soak", "search_method", "compare_policies", "admission_control",
+    "offered_sessions", "arrival_rate", "repeat", "device_memory",
 )  # fmt: skip
 _PROFILE_WORDS = ("title", "description", "notes", "sources", "objectives", "verified", "unverified", "clock")
 
@@ -40,7 +40,7 @@ def _between(one: Report, other: Report) -> Iterator[Difference]:
         "session length": (_length(one), _length(other)),
         "objectives": (_objectives(one), _objectives(other)),
         "audio": (_audio(one), _audio(other)),
-        "engine device": (one.engine.get("device"), other.engine.get("device")),
+        "engine device": (one.backend.get("device"), other.backend.get("device")),
     }
     for what, (left, right) in pairs.items():
         if left != right:
@@ -110,7 +110,7 @@ def remarks(base: Sequence[Report], new: Sequence[Report]) -> list[str]:
             found.append(
                 f"{partial} of {len(side)} reports on {name} are partial: the run did not end by itself."
             )
-        late = sum(report.generator.healthy is False for report in side)
+        late = sum(report.load_generator.on_time is False for report in side)
         if late:
             found.append(f"{late} of {len(side)} runs on {name} had a load generator that was late itself.")
     return found

@@ -59,9 +59,9 @@ def curve(report: Report) -> Plot | None:
 def best_points(report: Report) -> list[TrialResult]:
     """For each number of sessions the measurement with most steps, smallest number first."""
     best: dict[int, TrialResult] = {}
-    for point in report.capacity.points if report.capacity else []:
+    for point in report.capacity.trials if report.capacity else []:
         held = best.get(point.sessions)
-        if point.latency_ms.p99 is not None and (held is None or point.steps > held.steps):
+        if point.latency_ms.p99 is not None and (held is None or point.batches > held.batches):
             best[point.sessions] = point
     return [best[sessions] for sessions in sorted(best)]
 

@@ -61,9 +61,14 @@ def cost_surface(report: Report) -> Plot | None:
 
 def fitted_ms(cost: PolicyCost | None, cell: GridCellResult) -> float | None:
     """What the policy's fit says of a cell; None without a fit."""
-    if cost is None or cost.fixed_ms is None or cost.per_session_ms is None or cost.per_kilotoken_ms is None:
+    if (
+        cost is None
+        or cost.fixed_ms is None
+        or cost.per_session_ms is None
+        or cost.per_1000_tokens_ms is None
+    ):
         return None
-    each = cost.per_session_ms + cost.per_kilotoken_ms * cell.resident_tokens / 1e3
+    each = cost.per_session_ms + cost.per_1000_tokens_ms * cell.resident_tokens / 1e3
     return cost.fixed_ms + cell.sessions * each
 
 
@@ -71,7 +76,7 @@ def formula(cost: PolicyCost | None) -> str:
     """The plane in figures: "T = 5 + 0.8 N + 0.1 N r/1000 ms"; empty without a fit."""
     if cost is None or cost.fixed_ms is None:
         return ""
-    fixed, each, age = (format_ms(c) for c in (cost.fixed_ms, cost.per_session_ms, cost.per_kilotoken_ms))
+    fixed, each, age = (format_ms(c) for c in (cost.fixed_ms, cost.per_session_ms, cost.per_1000_tokens_ms))
     return f"T = {fixed} + {each} N + {age} N r/1000 ms"
 
 

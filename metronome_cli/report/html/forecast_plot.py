@@ -17,7 +17,9 @@ def forecast(report: Report) -> Plot | None:
     given = report.forecast
     if given is None:
         return None
-    spans = [("all together", given.t_sat_s)] + [(hazard.name, hazard.t_sat_s) for hazard in given.hazards]
+    spans = [("all together", given.fill_time_s)] + [
+        (hazard.name, hazard.fill_time_s) for hazard in given.hazards
+    ]
     known = [(name, span) for name, span in spans if span.estimate is not None]
     if not known:
         return None

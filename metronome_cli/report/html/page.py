@@ -74,7 +74,7 @@ def _header(report: Report) -> str:
     items = "".join(f'<li class="{kind}">{text(label)}</li>' for label, kind in badges)
     return (
         f"<header><h1>{text(_title(report))}</h1>\n"
-        f'<p class="answer">{text(report.answer or "No answer.")}</p>\n<ul class="badges">{items}</ul></header>'
+        f'<p class="answer">{text(report.summary or "No answer.")}</p>\n<ul class="badges">{items}</ul></header>'
     )
 
 
@@ -127,13 +127,13 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def _settings(report: Report) -> Iterable[str]:
-    gains = report.capacity.gains if report.capacity else {}
+    gains = report.capacity.controller if report.capacity else {}
     sections: Sequence[tuple[str, Mapping[str, Any] | None]] = (
         ("Probe", report.probe.model_dump() if report.probe else None),
         ("Settings", {"argv": " ".join(report.argv), **settings_of(report)}),
         ("Controller's gains", gains),
         ("Profile", report.profile),
-        ("Engine", report.engine),
+        ("Engine", report.backend),
         ("Environment", report.environment),
         ("Forecast's assumptions", _assumptions(report)),
         ("Audio files", {file.file: _audio(file.seconds, file.notes) for file in report.audio.files_used}),

@@ -46,13 +46,15 @@ def perplexity_by_age(report: Report) -> Plot | None:
         panel.set_ylabel("perplexity")
         legend(panel)
 
-    caption = f"Perplexity of each stretch of {part.stretch:,} tokens of one text, read without a break."
+    caption = (
+        f"Perplexity of each stretch of {part.age_bucket_tokens:,} tokens of one text, read without a break."
+    )
     return make_plot("Prediction as a session ages", caption, paint, [1.2], "quality")
 
 
 def repetition_by_age(report: Report) -> Plot | None:
     """How much of free decoding was said just before."""
-    lines = _lines(_part(report), lambda one: [(stretch.age, stretch.repetition) for stretch in one.spoken])
+    lines = _lines(_part(report), lambda one: [(stretch.age, stretch.repetition) for stretch in one.free_run])
     if not lines:
         return None
 
@@ -84,7 +86,7 @@ def _lines(
         key=lambda one: (
             one.standing != "baseline",
             one.name != best,
-            one.standing not in ("as good", "open"),
+            one.standing not in ("equivalent", "inconclusive"),
         ),
     )
     for one in ordered:

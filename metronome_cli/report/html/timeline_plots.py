@@ -36,13 +36,13 @@ def timelines(report: Report) -> list[Plot]:
     deadline_ms = deadline_of(report)
     found = []
     if report.capacity is not None:
-        ramp = report.capacity.ramp
+        ramp = report.capacity.ramp_windows
         found.append(timeline("The controller's ramp", ramp, deadline_ms, "ramp"))
     decided, failed = deciding_point(report), failing_point(report)
     for key, point in (("decided", decided), ("failed", failed if failed is not decided else None)):
         if point is not None:
-            title = f"{plural(point.sessions, 'session')}, {point.role}: {point.verdict}"
-            found.append(timeline(title, point.timeline, deadline_ms, key, point))
+            title = f"{plural(point.sessions, 'session')}, {point.purpose}: {point.verdict}"
+            found.append(timeline(title, point.windows, deadline_ms, key, point))
     return [plot for plot in found if plot is not None]
 
 
@@ -134,7 +134,7 @@ def _sessions_panel(panel: Axes, windows: Sequence[Window]) -> None:
     panel.plot(times, seated, color=STAND_IN["running"], label=name)
     if any(window.waiting for window in windows):
         panel.plot(times, [window.waiting for window in windows], color=STAND_IN["waiting"], label="waiting")
-    caps = [or_nan(window.cap) for window in windows]
+    caps = [or_nan(window.session_limit) for window in windows]
     if not all(map(math.isnan, caps)):
         panel.plot(times, caps, color=STAND_IN["cap"], linestyle="--", drawstyle="steps-post", label="cap")
     panel.set_ylim(0, 1.08 * max(panel.get_ylim()[1], 1))
@@ -167,13 +167,13 @@ def _empty_panel(panel: Axes, windows: Sequence[Window]) -> None:
 
 def arms(report: Report) -> Plot | None:
     """The same controller and callers on different caches."""
-    shown: list[PolicyRun] = [arm for arm in report.arms if len(arm.timeline) > 1][: len(SERIES)]
+    shown: list[PolicyRun] = [arm for arm in report.policy_runs if len(arm.windows) > 1][: len(SERIES)]
     if not shown:
         return None
 
     def paint(axes: Sequence[Axes]) -> None:
         for index, arm in enumerate(shown):
-            windows = downsample(arm.timeline, WINDOWS)
+            windows = downsample(arm.windows, WINDOWS)
             times, colour = _times(windows), STAND_IN[SERIES[index]]
             axes[0].plot(times, [w.sessions for w in windows], color=colour, label=short(arm.name))
             axes[1].plot(times, [or_nan(w.occupancy) for w in windows], color=colour)
@@ -185,7 +185,7 @@ def arms(report: Report) -> Plot | None:
             panel.set_ylabel(label)
             share_axis(panel)
         legend(axes[0])
-        time_axis(axes[2], max(arm.timeline[-1].t_s for arm in shown))
+        time_axis(axes[2], max(arm.windows[-1].t_s for arm in shown))
 
     fell = [arm.name for arm in shown if arm.collapsed]
     caption = (

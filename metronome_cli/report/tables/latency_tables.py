@@ -14,9 +14,9 @@ def policy_costs(report: Report) -> Table:
                Column("per 1,000 tokens ms", 5), Column("spread", 3), Column("oldest/youngest", 7),
                Column("90 % interval", 4), Column("flat in age", text=True)]  # fmt: skip
     rows = [
-        [cost.policy, format_ms(cost.fixed_ms), format_ms(cost.per_session_ms), format_ms(cost.per_kilotoken_ms),
-         percent(cost.fit_spread), _ratio(cost.oldest_over_youngest),
-         NO_DATA if cost.ratio_low is None else f"{_ratio(cost.ratio_low)} to {_ratio(cost.ratio_high)}",
+        [cost.policy, format_ms(cost.fixed_ms), format_ms(cost.per_session_ms), format_ms(cost.per_1000_tokens_ms),
+         percent(cost.fit_relative_rmse), _ratio(cost.age_ratio),
+         NO_DATA if cost.age_ratio_low is None else f"{_ratio(cost.age_ratio_low)} to {_ratio(cost.age_ratio_high)}",
          _flat(cost)]
         for cost in (report.probe.policies if report.probe else [])
     ]  # fmt: skip
@@ -28,9 +28,9 @@ def _ratio(value: float | None) -> str:
 
 
 def _flat(cost: PolicyCost) -> str:
-    if cost.flat is None:
-        return NO_DATA if cost.oldest_over_youngest is None else "not clear"
-    return "yes" if cost.flat else "no"
+    if cost.age_independent is None:
+        return NO_DATA if cost.age_ratio is None else "not clear"
+    return "yes" if cost.age_independent else "no"
 
 
 def age_limits(report: Report) -> Table:
@@ -51,7 +51,7 @@ def cells(report: Report) -> Table:
                Column("step ms"), Column("noise", 5), Column("steps", 3), Column("why", 2, text=True)]  # fmt: skip
     rows = [
         [cell.policy, number(cell.sessions), duration(cell.age_s), number(cell.resident_tokens),
-         format_ms(cell.median_ms), percent(cell.noise), number(cell.steps), cell.skipped or ""]
+         format_ms(cell.median_ms), percent(cell.median_relative_error), number(cell.steps), cell.skipped or ""]
         for cell in (report.probe.cells if report.probe else [])
     ]  # fmt: skip
     return Table("Measured steps", columns, rows)
@@ -59,5 +59,5 @@ def cells(report: Report) -> Table:
 
 def movers(report: Report) -> Table:
     """What would move the cost, most first."""
-    found = report.probe.movers if report.probe else []
+    found = report.probe.time_breakdown if report.probe else []
     return Table("What a step's time goes to", [Column("", text=True)], [[line] for line in found])

@@ -33,7 +33,8 @@ def standings(part: QualityResult) -> Table:
                Column("why", 6, text=True)]  # fmt: skip
     rows = [
         [one.name, NO_DATA if one.bytes_per_session is None else format_size(one.bytes_per_session),
-         _perplexity(one.perplexity), _excess(one.excess), _interval(one.excess), number(one.tested),
+         _perplexity(one.perplexity), _excess(one.excess_loss_nats), _interval(one.excess_loss_nats),
+         number(one.tested_up_to_tokens),
          one.standing, one.why]
         for one in part.variants
     ]  # fmt: skip
@@ -47,8 +48,8 @@ def answers(part: QualityResult) -> Table:
                Column("frames dropped", 7), Column("steps late", 7)]  # fmt: skip
     rows = [
         [one.name, number(turns.turns), _share(turns.keywords), _shares(turns.keywords), _share(turns.agreement),
-         _share(turns.ended), _nats(turns.reference_loss), _excess(turns.excess),
-         number(turns.dropped_frames), percent(turns.late_steps)]
+         _share(turns.ended), _nats(turns.reference_loss), _excess(turns.excess_loss_nats),
+         number(turns.dropped_frames), percent(turns.late_step_share)]
         for one in part.variants
         if (turns := one.turns) is not None
     ]  # fmt: skip
@@ -75,9 +76,10 @@ def spoken(part: QualityResult) -> Table:
                Column("broke", text=True)]  # fmt: skip
     rows = [
         [one.name, number(last.age), percent(last.repetition), f"{last.distinct_1:.2f}",
-         f"{last.distinct_2:.2f}", f"{last.entropy:.2f}", percent(last.echo), _broke(one.spoken_broke)]
+         f"{last.distinct_2:.2f}", f"{last.entropy:.2f}", percent(last.pinned_repetition),
+         _broke(one.free_run_breakdown)]
         for one in part.variants
-        for last in one.spoken[-1:]
+        for last in one.free_run[-1:]
     ]  # fmt: skip
     return Table("Free decoding, its last stretch", columns, rows)
 

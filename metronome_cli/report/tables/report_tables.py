@@ -60,7 +60,7 @@ POINT_COLUMNS = [
 
 def points(report: Report) -> Table:
     """Every number of sessions that was measured, smallest first."""
-    measured_points = report.capacity.points if report.capacity else []
+    measured_points = report.capacity.trials if report.capacity else []
     ordered = sorted(measured_points, key=lambda point: point.sessions)
     return Table(
         "Capacity: latency, misses and empty answers of frames",
@@ -72,10 +72,10 @@ def points(report: Report) -> Table:
 def _point(point: TrialResult) -> list[str]:
     latency = point.latency_ms
     return [
-        number(point.sessions), point.verdict, point.role or NO_DATA, format_ms(latency.p50), format_ms(latency.p99),
+        number(point.sessions), point.verdict, point.purpose or NO_DATA, format_ms(latency.p50), format_ms(latency.p99),
         format_ms(latency.max), number(point.frames), number(point.misses), number(point.empty_frames),
-        number(point.steps),
-        percent(point.occupancy_max), NO_DATA if point.binding == "none" else point.binding, point.reason,
+        number(point.batches),
+        percent(point.occupancy_max), NO_DATA if point.limited_by == "none" else point.limited_by, point.reason,
     ]  # fmt: skip
 
 
@@ -88,18 +88,19 @@ WIRE_COLUMNS = [
 
 def wires(report: Report) -> Table:
     """What only sockets tell, of each point over the network; times in milliseconds."""
-    measured_points = report.capacity.points if report.capacity else []
+    measured_points = report.capacity.trials if report.capacity else []
     ordered = sorted(measured_points, key=lambda point: point.sessions)
-    rows = [_wire(point, point.wire) for point in ordered if point.wire is not None]
+    rows = [_wire(point, point.network) for point in ordered if point.network is not None]
     return Table("Over the network, ms", WIRE_COLUMNS, rows)
 
 
 def _wire(point: TrialResult, wire: NetworkStats) -> list[str]:
-    lost = ", ".join(f"{count} {reason}" for reason, count in point.ended_sessions.items())
-    rate = NO_DATA if wire.output_per_input is None else f"{wire.output_per_input:.3f}"
+    lost = ", ".join(f"{count} {reason}" for reason, count in point.sessions_ended_early.items())
+    rate = NO_DATA if wire.output_s_per_input_s is None else f"{wire.output_s_per_input_s:.3f}"
     return [
-        number(point.sessions), point.role or NO_DATA, number(wire.seated), number(wire.refused),
-        number(wire.queued), format_ms(wire.handshake_ms.p99), format_ms(wire.pacing_late_ms.p999), rate,
+        number(point.sessions), point.purpose or NO_DATA, number(wire.sessions_started), number(wire.sessions_rejected),
+        number(wire.sessions_queue_timeout), format_ms(wire.session_setup_ms.p99),
+        format_ms(wire.send_lateness_ms.p999), rate,
         format_ms(wire.server_backlog_ms.p99), number(wire.reconnects) if wire.reconnects else NO_DATA, lost or NO_DATA,
     ]  # fmt: skip
 
@@ -109,15 +110,15 @@ def arms(report: Report) -> Table:
     columns = [Column("arm", text=True), Column("policy", 3, text=True), Column("settled at"),
                Column("collapsed", text=True), Column("at", 6), Column("lost", 7),
                Column("pool", 5), Column("of what fits", 4), Column("why", 1, text=True, below=True)]  # fmt: skip
-    return Table("Policies under the same controller", columns, [_arm(arm) for arm in report.arms])
+    return Table("Policies under the same controller", columns, [_arm(arm) for arm in report.policy_runs])
 
 
 def _arm(arm: PolicyRun) -> list[str]:
-    settled = NO_DATA if arm.settled_sessions is None else number(round(arm.settled_sessions))
+    settled = NO_DATA if arm.mean_sessions_mid_run is None else number(round(arm.mean_sessions_mid_run))
     return [
         arm.name, arm.policy, settled, "yes" if arm.collapsed else "no",
-        format_time(arm.collapse.t_s if arm.collapse else None), number(arm.lost_sessions),
-        percent(arm.occupancy_max), percent(arm.filled_share), arm.reason,
+        format_time(arm.collapse.t_s if arm.collapse else None), number(arm.sessions_lost),
+        percent(arm.occupancy_max), percent(arm.filled_share), arm.no_admission_reason,
     ]  # fmt: skip
 
 
@@ -126,9 +127,10 @@ def trials(report: Report) -> Table:
     columns = [Column("policy", text=True), Column("sessions"), Column("length", 5), Column("collapsed"),
                Column("90 % interval", 6), Column("predicted", 7)]  # fmt: skip
     rows = [
-        [t.policy, number(t.sessions), duration(t.session_length_s), f"{t.collapsed} of {t.trials}",
-         _range(percent(t.share_low), percent(t.share_high)), format_probability(t.predicted_probability)]
-        for t in report.trials
+        [t.policy, number(t.sessions), duration(t.session_length_s), f"{t.collapsed} of {t.repeats}",
+         _range(percent(t.collapsed_share_low), percent(t.collapsed_share_high)),
+         format_probability(t.forecast_probability)]
+        for t in report.repeats
     ]  # fmt: skip
     return Table("Trials under different seeds", columns, rows)
 
@@ -158,33 +160,35 @@ def _forecast(report: Report) -> Iterator[list[str]]:
     given = report.forecast
     if given is None:
         return
-    known = given.saturates is not None or given.t_sat_s.estimate is not None
-    ends = "pool full" if given.comes_first in ("pool", "none") else "comes to an end"
-    yield [ends, span_of(given.t_sat_s) if known else "not known"]
+    known = given.fills is not None or given.fill_time_s.estimate is not None
+    ends = "pool full" if given.first_hazard in ("pool", "none") else "comes to an end"
+    yield [ends, span_of(given.fill_time_s) if known else "not known"]
     if given.collapse_probability is not None:
         within = f"within {duration(given.session_length_s)}"
         yield [f"probability {within}", format_probability(given.collapse_probability)]
-        yield [f"binds {within}", "nothing" if given.binding == "none" else given.binding]
-        if given.comes_first not in ("none", given.binding):
-            yield ["comes first, going on", given.comes_first]
+        yield [f"binds {within}", "nothing" if given.limited_by == "none" else given.limited_by]
+        if given.first_hazard not in ("none", given.limited_by):
+            yield ["comes first, going on", given.first_hazard]
     elif known:
-        yield ["stops it first", given.binding]
+        yield ["stops it first", given.limited_by]
     if given.reason:
         yield ["why", given.reason]
     if given.served_share is not None:
         yield ["frames served of those offered", percent(given.served_share)]
-    if given.observed_t_sat_s is not None:
-        yield ["pool full, as seen in the trace", duration(given.observed_t_sat_s)]
+    if given.observed_fill_time_s is not None:
+        yield ["pool full, as seen in the trace", duration(given.observed_fill_time_s)]
     if given.remaining_s is not None:
         yield ["left until then", duration(given.remaining_s)]
     if given.max_sessions is not None:
         sure = f" at {percent(given.confidence)} confidence" if given.confidence is not None else ""
         yield ["most sessions that hold", number(given.max_sessions) + sure]
-    if given.safe_window is not None:
-        yield ["widest window that always fits", f"{number(given.safe_window)} positions"]
-    if given.implied is not None and given.implied.pool_bytes is not None:
-        seen = f"{duration(given.implied.t_sat_s)} with {number(given.implied.sessions)} sessions"
-        yield [f"pool implied by {seen}", format_size(given.implied.pool_bytes)]
+    if given.fitting_window_tokens is not None:
+        yield ["widest window that always fits", f"{number(given.fitting_window_tokens)} positions"]
+    if given.implied_pool is not None and given.implied_pool.pool_bytes is not None:
+        seen = (
+            f"{duration(given.implied_pool.fill_time_s)} with {number(given.implied_pool.sessions)} sessions"
+        )
+        yield [f"pool implied by {seen}", format_size(given.implied_pool.pool_bytes)]
 
 
 def hazards(report: Report) -> Table:
@@ -193,7 +197,12 @@ def hazards(report: Report) -> Table:
                Column("needs at last", 5)]  # fmt: skip
     found = report.forecast.hazards if report.forecast else []
     rows = [
-        [h.name, span_of(h.t_sat_s), format_probability(h.collapse_probability), percent(h.settles_at)]
+        [
+            h.name,
+            span_of(h.fill_time_s),
+            format_probability(h.collapse_probability),
+            percent(h.steady_occupancy),
+        ]
         for h in found
     ]
     return Table("What can end the run", columns, rows)
@@ -215,7 +224,7 @@ def assumptions(report: Report) -> Table:
 
 def gaps(report: Report) -> Table:
     """What was missing or odd about the samples."""
-    found = report.forecast.gaps if report.forecast else []
+    found = report.forecast.sample_notes if report.forecast else []
     return Table("About the samples", [Column("", text=True)], [[line] for line in found])
 
 
@@ -224,7 +233,7 @@ def gpus(report: Report) -> Table:
     columns = [Column("card", text=True), Column("memory", 5), Column("sessions"), Column("binds", text=True),
                Column("by memory", 6), Column("by deadline", 6)]  # fmt: skip
     rows = [
-        [g.title, format_size(g.memory_bytes), _count_range(g.sessions), g.binding, number(g.memory_sessions),
+        [g.title, format_size(g.memory_bytes), _count_range(g.sessions), g.limited_by, number(g.memory_sessions),
          _count_range(g.deadline_sessions)]
         for g in report.gpus
     ]  # fmt: skip
@@ -240,8 +249,8 @@ def fleet(report: Report) -> Table:
     columns = [Column("GPUs"), Column("seats"), Column("in use", 6), Column("turned away"),
                Column("dealt blindly", 4), Column("one node down", 7), Column("displaced", 3)]  # fmt: skip
     rows = [
-        [number(s.gpus), number(s.seats), percent(s.utilisation), percent(s.blocking),
-         percent(s.blind_blocking), percent(s.node_down_blocking), number(s.displaced)]
+        [number(s.gpus), number(s.slots), percent(s.utilisation), percent(s.blocking),
+         percent(s.random_routing_blocking), percent(s.node_down_blocking), number(s.sessions_lost_with_node)]
         for s in (report.fleet.sizes if report.fleet else [])
     ]  # fmt: skip
     return Table("Fleet", columns, rows)

@@ -34,7 +34,7 @@ def _surface(policy: str, cells: list[GridCellResult]) -> Table:
 
 def device(report: Report) -> Table:
     """What this device reached in the same run, and how near the steps came."""
-    limits = report.probe.limits if report.probe else None
+    limits = report.probe.device_peaks if report.probe else None
     columns = [Column("this device, same run", text=True), Column(""), Column("", 5, text=True)]
     if limits is None:
         return Table("Device limits", columns, [])
@@ -46,7 +46,11 @@ def device(report: Report) -> Table:
         ],
         ["compute", f"{limits.flops_per_s / 1e9:,.0f} GFLOP/s", "gemm"],
         ["weights read a pass", format_size(limits.weight_bytes), ""],
-        ["least time of a decode pass", f"{format_ms(limits.floor_ms)} ms", "weights over bandwidth"],
+        [
+            "least time of a decode pass",
+            f"{format_ms(limits.weight_read_floor_ms)} ms",
+            "weights over bandwidth",
+        ],
         [
             "share of bandwidth reached",
             percent(limits.share_of_bandwidth),
