@@ -22,6 +22,16 @@ _KINDS = {
 }
 
 
+def check_regular(file: Path) -> None:
+    """Raises UsageError if `file` is there and is a pipe, a device or a directory: opening one may wait for ever."""
+    try:
+        kind = stat.S_IFMT(file.stat().st_mode)
+    except (OSError, ValueError):
+        return
+    if kind != stat.S_IFREG:
+        raise UsageError(f"{file}: not a regular file but {_KINDS.get(kind, 'something else')}")
+
+
 def read_file(file: Path, most: int) -> bytes:
     """Return the bytes of a file. Raises UsageError if it is missing, unreadable, not regular, or larger than
     `most` bytes."""

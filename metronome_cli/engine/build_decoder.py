@@ -62,22 +62,26 @@ def _layers(
             raise ValueError("the general way needs a transformers module")
         return _fast(decoder, blocks, block_tokens, poison)
     from metronome_cli.engine.import_weights import import_weights, supports_native_layers
-    from metronome_cli.engine.transformers_layers import TransformersLayers, placement, pool_shape
+    from metronome_cli.engine.inspect_decoder import inspect_decoder
+    from metronome_cli.engine.transformers_layers import TransformersLayers, placement
 
     if way != "general" and supports_native_layers(decoder):
         return _fast(import_weights(decoder), blocks, block_tokens, poison)
     if way == "fast":
         raise ValueError(f"the fast way does not know the block of {type(decoder).__name__}")
     dtype, device = placement(decoder)
+    facts = inspect_decoder(decoder)
     pool = BlockPool(
-        **pool_shape(decoder),
+        layers=facts.layers,
+        kv_heads=facts.kv_heads,
+        head_dim=facts.head_dim,
         blocks=blocks,
         block_tokens=block_tokens,
         dtype=dtype,
         device=device,
         poison=poison,
     )
-    return TransformersLayers(decoder, pool)
+    return TransformersLayers(decoder, pool, facts)
 
 
 def _fast(weights: DecoderWeights, blocks: int, block_tokens: int, poison: bool) -> NativeLayers:

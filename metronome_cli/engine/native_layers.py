@@ -22,6 +22,7 @@ class NativeLayers:
     def __init__(self, weights: DecoderWeights, pool: BlockPool) -> None:
         self.weights = weights
         self.rotary = weights.rotary
+        self.can_roll, self.bounded_positions = True, False
         self.hidden_size = weights.hidden
         self.native_window = weights.native_window
         self.attention = PagedAttention(pool, weights.heads, weights.head_dim**-0.5)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from metronome_cli.config.cache_policy import CachePolicySpec, SinkPositions
+from metronome_cli.core.errors import UsageError
 from metronome_cli.engine.attention import PagedAttention, kernels_available
 from metronome_cli.engine.attention_span import AttentionSpan
 from metronome_cli.engine.block_manager import BlockManager
@@ -32,6 +33,8 @@ class DecoderLayers(Protocol):
     name: str
     hidden_size: int
     rotary: Rotary
+    can_roll: bool  # keys can be turned by `rotary`, so attention sinks can roll
+    bounded_positions: bool  # positions end at the model's context, however little is kept
     native_window: int | None
     group: int  # query heads a KV head
     attention: PagedAttention
@@ -67,6 +70,11 @@ class PagedDecoder(BlockManager):
         self.reach = AttentionSpan(
             self.policy.sinks, min(self.policy.window, native), rolling=sink_positions == "rolling"
         )
+        if self.reach.sinks and self.reach.rolling and not layers.can_roll:
+            raise UsageError(
+                f"{policy}: attention sinks cannot roll with this model's positions",
+                hint="window(W) keeps no sinks; `--sink-positions absolute` does not move them",
+            )
         self._planner = StepPlanner(pool, layers.group, layers.rotary, self.reach)
         self._chunk = chunk
         self._on_gpu: TableRunner | None = None
@@ -159,7 +167,7 @@ class PagedDecoder(BlockManager):
         newest = self._tables[slot].length + self._owed(slot) + new - 1
         if isinstance(self.policy, RecyclingCache):  # it restarts before a query sees farther than this
             newest = min(newest, 2 * self.policy.horizon - 1)
-        bounded = self.reach.rolling or self.reach.sinks == 0
+        bounded = (self.reach.rolling or self.reach.sinks == 0) and not self.layers.bounded_positions
         farthest = min(newest, self.reach.window + self.reach.sinks) if bounded else newest
         return farthest >= self.context
 

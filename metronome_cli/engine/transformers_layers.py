@@ -22,7 +22,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from metronome_cli.engine.attention import PagedAttention
 from metronome_cli.engine.block_pool import BlockPool
-from metronome_cli.engine.import_weights import TransformersDecoder, native_window, rotary_of
+from metronome_cli.engine.import_weights import TransformersDecoder
+from metronome_cli.engine.inspect_decoder import AttentionFacts
+from metronome_cli.engine.rotary import Rotary
 from metronome_cli.engine.step_plan import StepPlan
 from metronome_cli.engine.step_table import TablePlan
 
@@ -94,20 +96,21 @@ AttentionMaskInterface.register(ATTENTION_NAME, ALL_MASK_ATTENTION_FUNCTIONS["sd
 class TransformersLayers:
     """Runs a `transformers` decoder (without its head) over `pool`.
 
-    Raises LookupError for a decoder without a rotary table, or whose layers differ in what they attend.
+    Raises LookupError for a decoder that cannot run on a paged cache (`inspect_decoder`).
     """
 
     name = "general"
     captures = False  # a module may ask the device for numbers
 
-    def __init__(self, decoder: TransformersDecoder, pool: BlockPool) -> None:
+    def __init__(self, decoder: TransformersDecoder, pool: BlockPool, facts: AttentionFacts) -> None:
         config = decoder.config
         self.decoder = decoder
-        self.rotary = rotary_of(decoder)
-        self.native_window = native_window(config)
+        self.rotary = facts.rotary or Rotary.plain(pool.head_dim, 10_000.0)  # unused if it cannot roll
+        self.can_roll = facts.rotary is not None
+        self.bounded_positions = facts.table_of_positions
+        self.native_window = facts.window
         self.hidden_size: int = config.hidden_size
-        scale = float(getattr(decoder.layers[0].self_attn, "scaling", pool.head_dim**-0.5))
-        self.attention = PagedAttention(pool, config.num_attention_heads, scale)
+        self.attention = PagedAttention(pool, facts.heads, facts.scale)
         self.group = self.attention.group
         self._position_rows = 3 if "mrope_section" in (getattr(config, "rope_parameters", None) or {}) else 0
         decoder.set_attn_implementation(ATTENTION_NAME)
@@ -132,16 +135,6 @@ class TransformersLayers:
             _STEP.reset(token)
         hidden: Tensor = output.last_hidden_state
         return hidden.reshape(plan.batch * plan.tokens, -1)[plan.last]
-
-
-def pool_shape(decoder: TransformersDecoder) -> dict[str, int]:
-    """layers, kv_heads and head_dim of a decoder's cache."""
-    config = decoder.config
-    return {
-        "layers": config.num_hidden_layers,
-        "kv_heads": config.num_key_value_heads,
-        "head_dim": decoder.layers[0].self_attn.head_dim,
-    }
 
 
 def placement(decoder: TransformersDecoder) -> tuple[torch.dtype, torch.device]:

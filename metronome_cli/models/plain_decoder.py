@@ -92,7 +92,7 @@ def profile_for(model: str) -> Profile:
     """
     found = find_model(model)
     config = read_config(found)
-    shape = shape_of(config)
+    shape = shape_of(config, found)
     window = getattr(config, "sliding_window", None)
     kinds = set(getattr(config, "layer_types", None) or ())
     sliding = bool(window) and kinds <= {"sliding_attention"}
@@ -141,7 +141,7 @@ def _read(
 
 def _check_shape(profile: Profile, found: ModelFiles) -> None:
     """Raises UsageError where the checkpoint's decoder is not of the profile's shape."""
-    read, wanted = shape_of(read_config(found)), profile.shape
+    read, wanted = shape_of(read_config(found), found), profile.shape
     for key in ("layers", "heads", "kv_heads", "head_dim", "hidden_size", "vocab_size"):
         if getattr(read, key) != getattr(wanted, key):
             raise UsageError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from metronome_cli.core.errors import UsageError
-from metronome_cli.core.files import read_bounded
+from metronome_cli.core.files import check_regular, read_bounded
 from metronome_cli.core.strict_json import BadJson, loads
 from metronome_cli.forecast.memory import WeightBytes
 
@@ -38,6 +38,7 @@ def weights_in(path: Path) -> WeightBytes | None:
 
 def tensor_bytes(file: Path) -> int:
     """Bytes of all tensors in one safetensors file, from its header. Raises UsageError naming the file."""
+    check_regular(file)
     try:
         with file.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))

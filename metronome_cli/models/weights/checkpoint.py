@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from metronome_cli.core.errors import UsageError
+from metronome_cli.core.files import check_regular
 
 INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -118,6 +119,7 @@ class Checkpoint:
 
         key = (path, device)
         if key not in self._open:
+            check_regular(path)
             try:
                 self._open[key] = safe_open(path, framework="pt", device=device)
             except (SafetensorError, OSError) as error:
@@ -130,6 +132,7 @@ def _names(path: Path) -> list[str]:
 
     if path.suffix != ".safetensors":
         raise UsageError(f"{path}: only .safetensors files are read", hint="pickle files can run code")
+    check_regular(path)
     try:
         with safe_open(path, framework="pt") as file:
             return list(file.keys())

@@ -10,18 +10,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import ValidationError
+from torch import Tensor
 
 from metronome_cli.config.cache_groups import Dtype
 from metronome_cli.config.model_shape import ModelShape
 from metronome_cli.core.errors import UsageError
+from metronome_cli.core.files import check_regular
 from metronome_cli.engine.decoder_weights import DecoderWeights
 from metronome_cli.engine.import_weights import native_window, rotary_of
+from metronome_cli.engine.projection import Projection
 from metronome_cli.models.decoding import Vocabulary
 from metronome_cli.models.weights.checkpoint import Checkpoint, on_meta, refuse_unexpected
 from metronome_cli.models.weights.experts import ExpertShape
+from metronome_cli.models.weights.input_errors import LIBRARY_ERRORS, first_line, input_errors, unreadable
 from metronome_cli.models.weights.load_decoder import (
     BlockVariant,
     decoder_layouts,
@@ -30,6 +35,9 @@ from metronome_cli.models.weights.load_decoder import (
     working_dtype,
 )
 from metronome_cli.models.weights.versions import need_transformers
+
+if TYPE_CHECKING:
+    from metronome_cli.engine.inspect_decoder import AttentionFacts
 
 _OWN = frozenset({"llama", "mistral", "qwen2", "qwen3", "qwen3_moe"})
 _DTYPES: dict[str, Dtype] = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
@@ -80,8 +88,9 @@ def _cached(model: str) -> ModelFiles:
 def read_config(found: ModelFiles) -> Any:
     """Its `transformers` configuration. Raises UsageError for one that cannot be read, or needs code of
     its own."""
-    from transformers import AutoConfig
+    from transformers import AutoConfig, PreTrainedConfig
 
+    check_regular(found.path if found.gguf else found.folder / "config.json")
     more = {"gguf_file": found.gguf} if found.gguf else {}
     try:
         config = AutoConfig.from_pretrained(
@@ -92,40 +101,78 @@ def read_config(found: ModelFiles) -> Any:
             f"{found.path}: reading GGUF needs a package that is not installed ({error})",
             hint="pip install 'metronome-cli[gguf]'",
         ) from error
-    except (ValueError, OSError, KeyError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except LIBRARY_ERRORS as error:
         raise UsageError(
-            f"{found.path}: no configuration that transformers reads: {first}",
+            f"{found.path}: no configuration that transformers reads: {first_line(error)}",
             hint="a Llama, Mistral, Qwen2 or Qwen3 checkpoint has a config.json",
         ) from error
-    return config.get_text_config()
+    try:
+        decoder = config.get_text_config()
+    except LIBRARY_ERRORS as error:
+        raise unreadable(found.path / "config.json", error) from error
+    if not isinstance(decoder, PreTrainedConfig):
+        raise UsageError(
+            f"{found.path / 'config.json'}: its text_config is no group of keys", hint="check the file"
+        )
+    return decoder
 
 
-def shape_of(config: Any) -> ModelShape:
-    """The decoder's shape. Raises UsageError for a configuration that is no decoder's."""
-    needed = (
-        "num_hidden_layers",
-        "num_attention_heads",
-        "hidden_size",
-        "vocab_size",
-        "max_position_embeddings",
-    )
+def shape_of(config: Any, found: ModelFiles | None = None) -> ModelShape:
+    """The decoder's shape. Raises UsageError for a configuration whose decoder the engine does not run, by name,
+    before any weight is read.
+    """
+    where = f"{found.path}: " if found else ""
+    heads, kv_heads, head_dim = _heads(config, where)
+    needed = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
     missing = [key for key in needed if not getattr(config, key, None)]
     if missing:
-        raise UsageError(f"{config.model_type}: no decoder: {missing[0]} is not given")
-    heads = int(config.num_attention_heads)
+        raise UsageError(f"{where}{config.model_type}: no decoder: {missing[0]} is not given")
     rope = getattr(config, "rope_parameters", None) or {}
-    return ModelShape(
-        layers=int(config.num_hidden_layers),
-        heads=heads,
-        kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
-        head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
-        hidden_size=int(config.hidden_size),
-        intermediate_size=int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size),
-        vocab_size=int(config.vocab_size),
-        dtype=_DTYPES.get(str(config.dtype).removeprefix("torch."), "bfloat16"),
-        context_length=int(config.max_position_embeddings),
-        rope_theta=float(rope.get("rope_theta", 10_000.0)),
+    try:
+        return ModelShape(
+            layers=int(config.num_hidden_layers),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            hidden_size=int(config.hidden_size),
+            intermediate_size=int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size),
+            vocab_size=int(config.vocab_size),
+            dtype=_DTYPES.get(str(config.dtype).removeprefix("torch."), "bfloat16"),
+            context_length=int(config.max_position_embeddings),
+            rope_theta=float(rope.get("rope_theta", 10_000.0)),
+        )
+    except (ValidationError, TypeError, ValueError, OverflowError) as error:
+        raise unreadable(where.removesuffix(": ") or config.model_type, error) from None
+
+
+def _heads(config: Any, where: str) -> tuple[int, int, int]:
+    """Query heads, KV heads and head size. Families that are not read here are asked on the meta device."""
+    if not _is_plain(config):
+        facts = _inspected(config, where)
+        return facts.heads, facts.kv_heads, facts.head_dim
+    heads = int(config.num_attention_heads)
+    head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    return heads, int(getattr(config, "num_key_value_heads", None) or heads), head_dim
+
+
+def _inspected(config: Any, where: str) -> AttentionFacts:
+    """What a forward pass without numbers shows. Raises UsageError if the engine cannot run such a decoder."""
+    from transformers import AutoModelForCausalLM
+
+    from metronome_cli.engine.inspect_decoder import inspect_decoder
+
+    kind = config.model_type
+    try:
+        with on_meta():
+            model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
+            return inspect_decoder(model.get_decoder())
+    except LookupError as error:
+        reason = str(error.args[0] if error.args else error)
+    except LIBRARY_ERRORS as error:
+        reason = first_line(error)
+    raise UsageError(
+        f"{where}{kind} cannot run on the engine's cache: {reason}",
+        hint="for planning: metronome predict --model DIR",
     )
 
 
@@ -133,10 +180,11 @@ def read_decoder(found: ModelFiles, device: torch.device) -> tuple[DecoderWeight
     """The decoder for a stack, and its vocabulary. Raises UsageError naming what is missing."""
     need_transformers()
     config = read_config(found)
-    shape = shape_of(config)
+    shape = shape_of(config, found)
     dtype = working_dtype(shape, device)
     if _is_plain(config):
-        return _own(found, config, shape, device, dtype)
+        with input_errors(found.path):
+            return _own(found, config, shape, device, dtype)
     return _by_transformers(found, device, dtype)
 
 
@@ -172,8 +220,8 @@ def _gguf(found: ModelFiles, config: Any) -> Checkpoint:
         model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     try:
         read = load(str(found.path), return_tensors=True, model_to_load=model)
-    except (ValueError, OSError, KeyError, NotImplementedError) as error:
-        raise UsageError(f"{found.path}: transformers cannot read it: {error}") from error
+    except LIBRARY_ERRORS as error:
+        raise UsageError(f"{found.path}: transformers cannot read it: {first_line(error)}") from error
     return Checkpoint.holding(found.path, read["tensors"])
 
 
@@ -222,16 +270,32 @@ def _form(config: Any) -> BlockVariant:
 def _by_transformers(found: ModelFiles, device: torch.device, dtype: torch.dtype) -> tuple[Any, Vocabulary]:
     from transformers import AutoModelForCausalLM
 
-    from metronome_cli.engine.projection import Projection
-
     more: dict[str, Any] = {"gguf_file": found.gguf} if found.gguf else {"use_safetensors": True}
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
             found.folder, dtype=dtype, trust_remote_code=False, local_files_only=True, **more
         )
-    except (ValueError, OSError, KeyError, ImportError) as error:
-        raise UsageError(f"{found.path}: transformers cannot load it: {error}") from error
+    except LIBRARY_ERRORS as error:
+        raise UsageError(f"{found.path}: transformers cannot load it: {first_line(error)}") from error
     model.to(device).eval()
-    head = model.get_output_embeddings()
-    vocabulary = Vocabulary(model.get_input_embeddings().weight.detach(), Projection(head.weight, head.bias))
-    return model.get_decoder(), vocabulary
+    return model.get_decoder(), Vocabulary(_embedding(model), _head(model))
+
+
+def _embedding(model: Any) -> Tensor:
+    """Rows of the input embedding, with the factor that some families (Gemma) keep in its module."""
+    module = model.get_input_embeddings()
+    weight: Tensor = module.weight.detach()
+    if getattr(module, "embed_scale", None) is None and getattr(module, "scalar_embed_scale", None) is None:
+        return weight
+    with torch.no_grad():
+        rows: Tensor = module(torch.arange(len(weight), device=weight.device))
+    return rows
+
+
+def _head(model: Any) -> Projection:
+    """The output matrix, with the factor that Cohere multiplies logits by and Granite divides them by."""
+    head, config = model.get_output_embeddings(), model.config
+    factor = float(getattr(config, "logit_scale", None) or 1.0) / float(
+        getattr(config, "logits_scaling", None) or 1.0
+    )
+    return Projection(head.weight * factor, None if head.bias is None else head.bias * factor)

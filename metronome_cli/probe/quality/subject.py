@@ -93,7 +93,7 @@ def load_subject(model: str, device: str) -> ProbedModel:
     Raises UsageError where there is none, or where it has no tokenizer.
     """
     found = find_model(model)
-    shape = shape_of(read_config(found))
+    shape = shape_of(read_config(found), found)
     decoder, vocabulary = read_decoder(found, torch.device(device))
     width = torch.tensor([], dtype=vocabulary.embedding.dtype).element_size()
     return ProbedModel(
