@@ -1,19 +1,22 @@
 """A run's own series in Prometheus' text format (version 0.0.4).
 
-Counters and the latency histogram add up the measured windows of the whole command, from one number of sessions
-to the next; the warm-up of each is left out. Gauges are those of the last window, and are absent where there is
-no data. A frame's latency runs from its planned due time on the run's own clock, which `metronome_run_info`
-names: on the virtual clock a scrape sees many of its seconds in one of the scraper's. Histogram counts are known
-to a quarter of a percent of each bound.
+Counters and the latency histogram add up the measured windows of all trials of a command; warm-up is left out. Gauges
+are those of the last window; a gauge without data is absent. Latency runs from the planned due time of a frame, on the
+clock that `metronome_run_info` names: the virtual clock advances faster than the scraper's. A bucket's bound is exact to
+0.25 %.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from metronome_cli.results.events import Snapshot, WindowHistogram
 
@@ -32,28 +35,28 @@ class Series:
 
 
 LATENCY = Series(
-    "metronome_frame_latency_seconds", "histogram", "From a frame's planned due time to its answer."
+    "metronome_frame_latency_seconds", "histogram", "Time from the planned due time of a frame to its answer."
 )
 FRAMES = Series("metronome_frames_total", "counter", "Frames answered.")
 MISSES = Series("metronome_deadline_misses_total", "counter", "Frames answered after their deadline.")
-EMPTY = Series("metronome_empty_frames_total", "counter", "Frames that owed an answer and brought nothing.")
-STEPS = Series("metronome_batches_total", "counter", "Engine steps.")
-POINTS = Series("metronome_trials_total", "counter", "Numbers of sessions judged, by verdict.")
-COLLAPSES = Series("metronome_collapses_total", "counter", "Silent collapses seen.")
-SESSIONS = Series(
-    "metronome_sessions", "gauge", "Open sessions, by whether they are answered or wait for memory."
+EMPTY = Series("metronome_empty_frames_total", "counter", "Frames that owed output and had none.")
+STEPS = Series("metronome_batches_total", "counter", "Batches: engine steps, or periods of a server.")
+POINTS = Series("metronome_trials_total", "counter", "Trials, by verdict.")
+COLLAPSES = Series("metronome_collapses_total", "counter", "Silent collapses observed.")
+SESSIONS = Series("metronome_sessions", "gauge", "Open sessions: running, or waiting for KV memory.")
+OFFERED = Series("metronome_sessions_offered", "gauge", "Sessions offered in this phase.")
+SHED = Series(
+    "metronome_sessions_shed", "gauge", "Sessions rejected or closed by admission control in this phase."
 )
-OFFERED = Series("metronome_sessions_offered", "gauge", "Sessions that asked for a seat in this phase.")
-SHED = Series("metronome_sessions_shed", "gauge", "Sessions turned away or ended by admission in this phase.")
-CAP = Series("metronome_admission_limit_sessions", "gauge", "The controller's cap.")
+CAP = Series("metronome_admission_limit_sessions", "gauge", "Session limit of the controller.")
 OCCUPANCY = Series("metronome_kv_pool_occupancy_ratio", "gauge", "Share of the KV pool in use, 0 to 1.")
-DEADLINE = Series("metronome_frame_deadline_seconds", "gauge", "What a frame's latency must not exceed.")
-STAGES = Series("metronome_step_stage_seconds", "gauge", "Mean time of a step in each stage, last window.")
+DEADLINE = Series("metronome_frame_deadline_seconds", "gauge", "Deadline of a frame.")
+STAGES = Series("metronome_step_stage_seconds", "gauge", "Mean time of a batch in each stage, last window.")
 PROGRESS = Series(
-    "metronome_progress_ratio", "gauge", "Share done of the command, or of a search's time, 0 to 1."
+    "metronome_progress_ratio", "gauge", "Share of the command, or of the search time, that is done, 0 to 1."
 )
-CLOCK = Series("metronome_trial_clock_seconds", "gauge", "The run's own clock in this phase.")
-INFO = Series("metronome_run_info", "gauge", "Always 1; its labels say what is running.")
+CLOCK = Series("metronome_trial_clock_seconds", "gauge", "Time on the trial clock in this phase.")
+INFO = Series("metronome_run_info", "gauge", "Always 1; the labels describe the run.")
 ALL = (
     LATENCY, FRAMES, MISSES, EMPTY, STEPS, POINTS, COLLAPSES, SESSIONS, OFFERED, SHED, CAP, OCCUPANCY, DEADLINE,
     STAGES, PROGRESS, CLOCK, INFO,
@@ -61,7 +64,7 @@ ALL = (
 
 
 class CounterTotals:
-    """Windows added up."""
+    """Sums over all windows."""
 
     def __init__(self) -> None:
         self.frames = self.misses = self.empty = self.steps = self.collapses = 0
@@ -70,7 +73,7 @@ class CounterTotals:
         self._at_most: dict[float, int] = {}
 
     def add(self, window: WindowHistogram) -> None:
-        """One more window."""
+        """Add a window."""
         self.frames += window.frames
         self.misses += window.misses
         self.empty += window.empty_frames
@@ -80,9 +83,10 @@ class CounterTotals:
             self._at_most[bound] = self._at_most.get(bound, 0) + count
 
     def rows(self) -> Iterator[tuple[Series, list[Row]]]:
-        """Counters and the histogram."""
+        """Yield the counters and the histogram."""
         buckets: list[Row] = [
-            ("_bucket", {"le": _number(bound / 1e3)}, count) for bound, count in sorted(self._at_most.items())
+            ("_bucket", {"le": floatToGoString(bound / 1e3)}, count)
+            for bound, count in sorted(self._at_most.items())
         ]
         end: list[Row] = [
             ("_bucket", {"le": "+Inf"}, self.frames), ("_sum", {}, self.latency_sum_s), ("_count", {}, self.frames)
@@ -100,7 +104,7 @@ class CounterTotals:
 
 
 def gauges(snapshot: Snapshot, version: str) -> Iterator[tuple[Series, list[Row]]]:
-    """The last window's state; what is None has no row."""
+    """Yield the state of the last window. A value of None has no row."""
     if snapshot.has_sessions:
         yield (
             SESSIONS,
@@ -131,26 +135,20 @@ def gauges(snapshot: Snapshot, version: str) -> Iterator[tuple[Series, list[Row]
 
 
 def exposition(parts: Iterable[tuple[Series, list[Row]]]) -> str:
-    """The page: HELP, TYPE and samples of each series that has any."""
-    lines: list[str] = []
-    for series, rows in parts:
-        if rows:
-            lines += [f"# HELP {series.name} {series.help}", f"# TYPE {series.name} {series.kind}"]
-            lines += [f"{series.name}{end}{_labels(labels)} {_number(value)}" for end, labels, value in rows]
-    return "\n".join(lines) + "\n"
+    """Return the page. A series without rows is left out."""
+    return generate_latest(_Page(parts)).decode()
 
 
-def _labels(labels: Labels) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+class _Page(Collector):
+    """Series of one scrape, as the client library asks for them."""
 
+    def __init__(self, parts: Iterable[tuple[Series, list[Row]]]) -> None:
+        self._parts = parts
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+    def collect(self) -> Iterator[Metric]:
+        for series, rows in self._parts:
+            if rows:
+                metric = Metric(series.name.removesuffix("_total"), series.help, series.kind)
+                for end, labels, value in rows:
+                    metric.add_sample(series.name + end, dict(labels), float(value))
+                yield metric
