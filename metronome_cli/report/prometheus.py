@@ -2,7 +2,7 @@
 
 Counters and the latency histogram add up the measured windows of all trials of a command; warm-up is left out. Gauges
 are those of the last window; a gauge without data is absent. Latency runs from the planned due time of a frame, on the
-clock that `metronome_run_info` names: the virtual clock advances faster than the scraper's. A bucket's bound is exact to
+clock that `metronome_run_info` names: the virtual clock advances faster than the scraper's. Bounds are exact to
 0.25 %.
 """
 
@@ -16,7 +16,6 @@ from typing import Literal
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from metronome_cli.results.events import Snapshot, WindowHistogram
 
@@ -85,8 +84,7 @@ class CounterTotals:
     def rows(self) -> Iterator[tuple[Series, list[Row]]]:
         """Yield the counters and the histogram."""
         buckets: list[Row] = [
-            ("_bucket", {"le": floatToGoString(bound / 1e3)}, count)
-            for bound, count in sorted(self._at_most.items())
+            ("_bucket", {"le": str(bound / 1e3)}, count) for bound, count in sorted(self._at_most.items())
         ]
         end: list[Row] = [
             ("_bucket", {"le": "+Inf"}, self.frames), ("_sum", {}, self.latency_sum_s), ("_count", {}, self.frames)
