@@ -129,7 +129,7 @@ WINDOWED = {
 
 def test_windows_and_states_are_paid_once_by_every_session() -> None:
     """10 KiB per position grow; 25 x 2,048 x 2 x 1,024 bytes and 1 MiB do not."""
-    case = profile(pool=None, shape=SHAPE | WINDOWED)
+    case = profile(kv_pool=None, shape=SHAPE | WINDOWED)
     once = 25 * 2048 * 2 * 1024 + 2**20
     assert case.shape.kv_bytes_per_token == 5 * 1024 * 2
     assert state_outside(case) == once
