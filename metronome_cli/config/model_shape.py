@@ -41,6 +41,7 @@ class ModelShape(StrictModel):
     dtype: Dtype = "bfloat16"
     kv_dtype: Dtype | None = None  # the cache's, where it differs
     context_length: Count | None = None
+    served_context_length: Count | None = None  # what its authors' own server allows, where that is less
     rope_theta: Annotated[Real, Field(gt=0)] = 10_000.0
     parameters: Parameters | None = None  # read at a step, where layers alone do not say (experts, towers)
     active_parameters: Parameters | None = None  # used by one token, where that is fewer (experts)

@@ -103,6 +103,9 @@ def _frame(profile: Profile) -> list[list[str]]:
 
 def _shape(profile: Profile) -> list[list[str]]:
     shape = profile.shape
+    served = (
+        f" ({shape.served_context_length:,} as its authors serve it)" if shape.served_context_length else ""
+    )
     rows = [
         [
             "decoder",
@@ -114,7 +117,7 @@ def _shape(profile: Profile) -> list[list[str]]:
             f"{plural(shape.heads, 'head')}, {plural(shape.kv_heads, 'KV head')} of width {shape.head_dim}",
         ],
         ["vocabulary", _known(shape.vocab_size)],
-        ["context", f"{_known(shape.context_length)} positions, rotary base {shape.rope_theta:,.0f}"],
+        ["context", f"{_known(shape.context_length)} positions{served}, rotary base {shape.rope_theta:,.0f}"],
     ]
     if shape.parameters:
         active = f", {shape.active_parameters:,} used by one token" if shape.active_parameters else ""

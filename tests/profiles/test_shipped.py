@@ -33,6 +33,10 @@ TABLE = {
     "csm-1b": (32, 0.39, 2048),
     "glm-4-voice": (40, 0.49, 8192),
     "step-audio-2-mini": (56, 0.68, 16_384),
+    "nemotronlabs-voicechat-11b": (16, 0.195, 131_072),
+    "lfm2.5-audio": (12, 0.146, 128_000),
+    "kimi-audio": (68, 0.83, 8192),
+    "qwen3-asr": (112, 1.42, 65_536),
 }
 # Profile, stage: KiB a position, MiB a second while speaking, MiB at most.
 STAGES = {

@@ -281,8 +281,21 @@ def _load_assumptions(plan: ForecastPlan) -> list[str]:
         _turns(profile),
         f"policy {profile.policy}; {_positions(profile.prompt_tokens)} of prompt a session",
         f"sessions start {starts} and stay to the end",
+        *_served_limit(profile),
         "every frame is served when it is due; deadlines are not judged here; a server that falls behind fills later",
         *plan.notes,
+    ]
+
+
+def _served_limit(profile: Profile) -> list[str]:
+    """When a session reaches the limit of its authors' own server, if there is one below the model's context."""
+    served = profile.shape.served_context_length
+    if served is None:
+        return []
+    per_s = profile.mean_tokens_per_frame / profile.frame.period_s
+    after = format_duration(round((served - profile.prompt_tokens) / per_s)) if per_s else "never"
+    return [
+        f"its authors' server ends a session at {served:,} positions, after {after} on average; not in the forecast"
     ]
 
 

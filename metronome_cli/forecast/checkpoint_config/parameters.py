@@ -146,7 +146,7 @@ def _state(read: Fields, layer: Layer) -> int:
         inner = heads * (_first(read, "mamba_head_dim", "mamba_d_head", "mamba_headdim") or 0)
         inner = inner or (_first(read, "mamba_expand", "expand") or 2) * hidden
         state = _first(read, "mamba_d_state", "ssm_state_size", "state_size") or 0
-        groups = _first(read, "mamba_n_groups", "mamba_ngroups", "n_groups") or 1
+        groups = _first(read, "mamba_n_groups", "mamba_ngroups", "mamba_num_groups", "n_groups") or 1
         return hidden * (3 * inner + 2 * groups * state + heads)
     if (size := _first(read, "mamba_d_state", "state_size")) is not None:
         inner = (_first(read, "mamba_expand", "expand") or 2) * hidden

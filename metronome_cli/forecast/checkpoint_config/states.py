@@ -73,7 +73,7 @@ def _mamba_2(read: Fields) -> tuple[int, int] | None:
     if heads is None and read.text("model_type") == "mamba2":
         heads, dim = read.count("num_heads"), read.count("head_dim")
     state, kernel = _state_and_kernel(read)
-    groups = _first(read, "mamba_n_groups", "mamba_ngroups", "n_groups")
+    groups = _first(read, "mamba_n_groups", "mamba_ngroups", "mamba_num_groups", "n_groups")
     if dim is None and heads is not None and (inner := _mamba_width(read)) is not None:
         dim = inner // heads
     if heads is None or dim is None or state is None or kernel is None or groups is None:
