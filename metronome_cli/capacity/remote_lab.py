@@ -29,6 +29,7 @@ from metronome_cli.backends.websocket.endpoint import (
     endpoint,
     not_reached,
 )
+from metronome_cli.backends.websocket.idle_call import check_unit, learn_answers
 from metronome_cli.backends.websocket.monitor import EVERY_S, ServerMonitor
 from metronome_cli.backends.websocket.paced import HostStarter, PacedDriver, WirePopulation, here
 from metronome_cli.backends.websocket.process_workers import start_workers
@@ -43,6 +44,7 @@ from metronome_cli.load.trace import TraceTrial
 from metronome_cli.protocols.prometheus_text import parse
 from metronome_cli.protocols.registry import need_libraries
 from metronome_cli.protocols.server_metrics import read_any
+from metronome_cli.protocols.turn_end import TurnEnd
 from metronome_cli.results.forecast_result import Forecast
 
 DEFAULT_ACTORS = 2
@@ -63,14 +65,18 @@ class WebsocketSetup:
     metric: str | None = None
     scrape_every_s: float | None = None  # None: once a second, more often where sessions are short
     model: str | None = None
+    turn_end: TurnEnd | None = None
     workers: int | None = None
     ray: str | None = None
     limits: SessionTimeouts = field(default_factory=SessionTimeouts)
     ca_file: Path | None = None
     environ: Mapping[str, str] | None = field(default=None, repr=False)
 
-    def find(self) -> Endpoint:
-        """The endpoint, after a knock at the door. Raises UsageError, EngineError."""
+    def find(self, period_s: float | None = None) -> Endpoint:
+        """The endpoint, after one connection, and an idle call if a frame period is given.
+
+        Raises UsageError, EngineError.
+        """
         need_libraries()
         protocol = self.protocol
         if protocol == "auto":
@@ -78,11 +84,14 @@ class WebsocketSetup:
         found = self._endpoint(protocol, self.model)
         asyncio.run(_probe_connection(found))
         if protocol == "vllm-realtime" and self.model is None:
-            return self._endpoint(protocol, served_model(found))
-        return found
+            found = self._endpoint(protocol, served_model(found))
+        if period_s is None:
+            return found
+        check_unit(found, period_s)
+        return asyncio.run(learn_answers(found, period_s))
 
     def _endpoint(self, protocol: str, model: str | None) -> Endpoint:
-        return endpoint(self.target, protocol, self.limits, self.environ, model, self.ca_file)
+        return endpoint(self.target, protocol, self.limits, self.environ, model, self.ca_file, self.turn_end)
 
     def fetch(self) -> Callable[[], str] | None:
         """Gets the text of one scrape, if there is anything to scrape. Raises UsageError where the metrics that are

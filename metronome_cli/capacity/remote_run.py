@@ -53,7 +53,7 @@ def run_remote_capacity(
     observer = observer or ObserverGroup()
     remote.crew()  # what is missing for it is told before anybody knocks
     observer.phase("knock", f"at {shown(remote.target)}")
-    found = remote.find()
+    found = remote.find(plan.profile.frame.period_s)
     profile = at_rate(plan.profile, found.traits.sample_rate)
     plan = replace(plan, profile=profile, clock="real", batching="continuous")
     return RemoteCapacityRun(plan, remote, found, observer, stop or StopRequest()).run()

@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from metronome_cli.core.types import Audio
 from metronome_cli.protocols.messages import ClientMessage, Message, ServerMessage
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerRule:
+    """How answers are matched to frames of input (backends/websocket/answers.py).
+
+    `owed`: why every frame is owed an answer: the protocol promises it, an idle call showed it, or it is not.
+    `hold_back_s`: input that the server answers only after more input, in seconds; None until an idle call told it.
+    """
+
+    kind: Literal["counted", "units", "bursts", "playback"]
+    owed: Literal["promised", "learned", "none"]
+    hold_back_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProtocolTraits:
     """What holds for every session of a protocol.
 
-    `steady`: every frame of input gets output of its own, so output can be counted against input; at the start
-    `lag_frames` of them may get none. `key_header`: the header that carries a key, `key_prefix` before it.
+    `answers`: how answers are matched unless an idle call shows more. `learns`: an idle call may show that each frame
+    gets an answer, and how much input the server holds back. `unit_s`: input that the model takes at a time, if the
+    protocol fixes it. `key_header`: the header that carries a key, `key_prefix` before it.
     """
 
     name: str
     path: str
     sample_rate: int
-    steady: bool
-    lag_frames: int = 0
+    answers: AnswerRule
+    learns: bool = False
+    unit_s: float | None = None
     subprotocols: tuple[str, ...] = ()
     key_header: str = "Authorization"
     key_prefix: str = "Bearer "
 
+    @property
+    def steady(self) -> bool:
+        """Every frame of input gets output of its own, counted in seconds."""
+        return self.answers.kind == "counted"
+
 
 class ClientCodec(Protocol):
-    """The caller's side. One object a session."""
+    """The client's side. One object per session."""
 
     traits: ProtocolTraits
 
@@ -60,17 +80,20 @@ class ClientCodec(Protocol):
     def closing(self) -> Sequence[Message]:
         """Sent after the last audio."""
 
+    def leaving(self) -> Sequence[Message]:
+        """Sent when the client ends the session, if the protocol has a message for it."""
+
     def read(self, message: Message) -> Sequence[ServerMessage]:
         """What a message means. Never raises."""
 
 
 class ServerCodec(Protocol):
-    """The server's side. One object a session."""
+    """The server's side. One object per session."""
 
     traits: ProtocolTraits
 
     def greeting(self) -> Sequence[Message]:
-        """Sent when the session has its seat."""
+        """Sent when the session has its slot."""
 
     def refusal(self, why: str) -> Sequence[Message]:
         """Sent when there is none; the socket is closed after it."""
@@ -78,7 +101,15 @@ class ServerCodec(Protocol):
     def read(self, message: Message) -> Sequence[ClientMessage]:
         """What a client wants. Never raises."""
 
-    def answer(self, audio: Audio, text: str, backlog_samples: int) -> Sequence[Message]:
+    def connected(self, headers: Mapping[str, str]) -> None:
+        """The headers of the client's upgrade."""
+
+    def speaks(self, drawn: bool) -> bool:
+        """Whether the model speaks in the next frame; `drawn`: the turn-taking of the profile says so."""
+
+    def answer(
+        self, audio: Audio, text: str, backlog_samples: int, speaking: bool = True
+    ) -> Sequence[Message]:
         """One frame's answer: [samples] float32 at the protocol's rate."""
 
     def echo(self, mark: int) -> Sequence[Message]:
@@ -86,3 +117,14 @@ class ServerCodec(Protocol):
 
     def farewell(self) -> Sequence[Message]:
         """Sent when the client has finished."""
+
+
+class TurnsOfTheProfile:
+    """Part of a ServerCodec whose protocol leaves turns to the model, and has one kind of client."""
+
+    def connected(self, headers: Mapping[str, str]) -> None:
+        """The headers of the client's upgrade tell nothing."""
+
+    def speaks(self, drawn: bool) -> bool:
+        """As drawn."""
+        return drawn

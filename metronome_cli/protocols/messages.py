@@ -1,20 +1,20 @@
-"""What a message from a server can mean, and from a client; every protocol speaks in these.
+"""What a message from a server can mean, and from a client, in all protocols.
 
-Codecs are pure: messages in, these out. None of them raises on bad bytes; they answer `Garbage`.
+Codecs are pure: messages in, these out. None of them raises on bad bytes; they return `ProtocolError`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metronome_cli.core.types import Audio
+from metronome_cli.core.types import Audio, EndReason
 
 Message = bytes | str  # a binary or a text message of a websocket
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The session is seated and may send audio."""
+    """The session has its slot and may send audio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +41,85 @@ class MarkReached:
 
 @dataclass(frozen=True, slots=True)
 class ResponseActive:
-    """The model began (or ended) to speak: while it does, every frame is owed an answer."""
+    """An answer of the model began or ended. `status` of one that ended: completed, cancelled, failed or incomplete."""
+
+    speaking: bool
+    status: str = "completed"
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitAnswered:
+    """The model answered one unit of input, by listening or by speaking.
+
+    `unit`: the server's number of the unit, from which answers are matched; None where it tells none, so that answers
+    come in the order of the input. `context_tokens`: positions in the session's KV cache.
+    """
+
+    listening: bool
+    unit: int | str | None = None
+    context_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UserSpeech:
+    """The server heard the user start to speak, or stop."""
 
     speaking: bool
 
 
 @dataclass(frozen=True, slots=True)
+class TranscriptText:
+    """Words of the user as the server wrote them; `final` if they replace what came before for that item."""
+
+    text: str
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The session waits for a slot and was told so. `position` in the queue, `wait_s` as the server estimates it."""
+
+    position: int | None
+    wait_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Messages that the client owes the server now."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A message that bears on nothing measured, or that is not known: it is counted under its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionRejected:
-    """The server turned the session away, and said so."""
+    """The server rejected the session and said so."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The server ended the session, for its own reason."""
+
+    reason: EndReason
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerError:
-    """The server reports an error of its own."""
+    """The server reports an error. A session that was ready continues after one that is not `fatal`."""
 
     why: str
+    code: str = "error"
+    fatal: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +135,14 @@ ServerMessage = (
     | BacklogReported
     | MarkReached
     | ResponseActive
+    | UnitAnswered
+    | UserSpeech
+    | TranscriptText
+    | Queued
+    | Reply
+    | Named
     | SessionRejected
+    | SessionClosed
     | ServerError
     | ProtocolError
 )
@@ -98,7 +167,19 @@ class InputFinished:
     """The client sends no more audio."""
 
 
-ClientMessage = AudioReceived | MarkReceived | InputFinished | ProtocolError
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Messages that the server sends back at once."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The client ends the session."""
+
+
+ClientMessage = AudioReceived | MarkReceived | InputFinished | Answered | Leaving | ProtocolError
 
 
 def clipped(text: object, limit: int = 200) -> str:

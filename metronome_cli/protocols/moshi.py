@@ -7,7 +7,7 @@
 
 Source: rust/protocol.md and moshi/moshi/server.py of github.com/kyutai-labs/moshi. The Python server seats one
 client at a time; the others' sockets open and get no handshake until it leaves. Its first frame is not
-answered, and the delays of codec and codebooks hold back a few more.
+answered, and the delays of codec and codebooks hold back a few more: an idle call tells how many.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from metronome_cli.core.types import Audio
-from metronome_cli.protocols.interface import ProtocolTraits
+from metronome_cli.protocols.interface import AnswerRule, ProtocolTraits, TurnsOfTheProfile
 from metronome_cli.protocols.messages import (
     AudioOutput,
     AudioReceived,
@@ -32,7 +32,7 @@ from metronome_cli.protocols.messages import (
 from metronome_cli.protocols.ogg import OggWriter, OpusMeter
 from metronome_cli.protocols.opus import OpusDecoder, OpusEncoder
 
-TRAITS = ProtocolTraits("moshi", "/api/chat", 24_000, steady=True, lag_frames=4)
+TRAITS = ProtocolTraits("moshi", "/api/chat", 24_000, AnswerRule("counted", "promised"), learns=True)
 HANDSHAKE, AUDIO, TEXT, CONTROL, METADATA, ERROR, PING = range(7)
 _END = 3  # control byte: end of turn
 _FULL = ("full", "capacity", "busy", "slot", "seat", "try again", "too many")
@@ -70,6 +70,9 @@ class MoshiClientCodec:
     def closing(self) -> Sequence[Message]:
         return ()
 
+    def leaving(self) -> Sequence[Message]:
+        return ()
+
     def read(self, message: Message) -> Sequence[ServerMessage]:
         if isinstance(message, str):
             return [ProtocolError("a text message")]
@@ -94,7 +97,7 @@ def _complaint(why: str) -> ServerMessage:
     return SessionRejected(why) if any(word in why.lower() for word in _FULL) else ServerError(why)
 
 
-class MoshiServerCodec:
+class MoshiServerCodec(TurnsOfTheProfile):
     """A server that speaks as Moshi's does."""
 
     traits = TRAITS
@@ -123,7 +126,9 @@ class MoshiServerCodec:
             return [InputFinished()]
         return ()
 
-    def answer(self, audio: Audio, text: str, backlog_samples: int) -> Sequence[Message]:
+    def answer(
+        self, audio: Audio, text: str, backlog_samples: int, speaking: bool = True
+    ) -> Sequence[Message]:
         pages = self._encoder.encode(audio)
         messages = [bytes([AUDIO]) + pages] if pages else []
         return [*messages, bytes([TEXT]) + text.encode()] if text else messages

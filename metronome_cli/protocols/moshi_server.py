@@ -18,7 +18,7 @@ import msgpack
 import numpy as np
 
 from metronome_cli.core.types import Audio
-from metronome_cli.protocols.interface import ProtocolTraits
+from metronome_cli.protocols.interface import AnswerRule, ProtocolTraits, TurnsOfTheProfile
 from metronome_cli.protocols.messages import (
     AudioOutput,
     AudioReceived,
@@ -39,8 +39,8 @@ TRAITS = ProtocolTraits(
     "moshi-server",
     "/api/asr-streaming",
     24_000,
-    steady=True,
-    lag_frames=2,
+    AnswerRule("counted", "promised"),
+    learns=True,
     key_header="kyutai-api-key",
     key_prefix="",
 )
@@ -78,6 +78,9 @@ class MoshiRustClientCodec:
     def closing(self) -> Sequence[Message]:
         return ()
 
+    def leaving(self) -> Sequence[Message]:
+        return ()
+
     def read(self, message: Message) -> Sequence[ServerMessage]:
         data = unpack(message)
         if data is None:
@@ -107,7 +110,7 @@ def _step(data: dict[str, Any]) -> Sequence[ServerMessage]:
     return [AudioOutput(STEP_S), BacklogReported(buffered / TRAITS.sample_rate)]
 
 
-class MoshiRustServerCodec:
+class MoshiRustServerCodec(TurnsOfTheProfile):
     """A server that speaks as moshi-server does."""
 
     traits = TRAITS
@@ -136,9 +139,15 @@ class MoshiRustServerCodec:
             samples = np.asarray(data.get("pcm"), dtype=np.float32)
         except (TypeError, ValueError, OverflowError):
             return [ProtocolError("an Audio whose pcm is no list of numbers")]
-        return [AudioReceived(samples)] if samples.ndim == 1 else [ProtocolError("an Audio without its pcm")]
+        if samples.ndim != 1:
+            return [ProtocolError("an Audio without its pcm")]
+        if not np.isfinite(samples).all():
+            return [ProtocolError("an Audio whose pcm has values that are not finite")]
+        return [AudioReceived(samples)]
 
-    def answer(self, audio: Audio, text: str, backlog_samples: int) -> Sequence[Message]:
+    def answer(
+        self, audio: Audio, text: str, backlog_samples: int, speaking: bool = True
+    ) -> Sequence[Message]:
         self._steps += 1
         step = pack(type="Step", step_idx=self._steps, prs=[0.0, 0.0, 0.0, 0.0], buffered_pcm=backlog_samples)
         word = [pack(type="Word", text=text, start_time=self._steps * STEP_S)] if text else []

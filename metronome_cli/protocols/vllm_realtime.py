@@ -14,21 +14,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metronome_cli.core.types import Audio
-from metronome_cli.protocols.interface import ProtocolTraits
-from metronome_cli.protocols.json_audio import APPEND, NO_EVENT, append, appended, complaint
+from metronome_cli.protocols.interface import AnswerRule, ProtocolTraits, TurnsOfTheProfile
+from metronome_cli.protocols.json_audio import APPEND, NO_EVENT, append, appended, error_of
 from metronome_cli.protocols.messages import (
     AudioOutput,
     ClientMessage,
     InputFinished,
     Message,
+    Named,
     Ready,
     ResponseActive,
     ServerMessage,
+    UnitAnswered,
     clipped,
 )
 from metronome_cli.protocols.pcm import pack, unpack
 
-TRAITS = ProtocolTraits("vllm-realtime", "/v1/realtime", 16_000, steady=False)
+TRAITS = ProtocolTraits("vllm-realtime", "/v1/realtime", 16_000, AnswerRule("bursts", "none"), learns=True)
 
 
 class VllmRealtimeClientCodec:
@@ -39,7 +41,6 @@ class VllmRealtimeClientCodec:
 
     def __init__(self, model: str | None = None) -> None:
         self._model = model
-        self._began = False
 
     def opening(self) -> Sequence[Message]:
         return ()
@@ -61,23 +62,26 @@ class VllmRealtimeClientCodec:
     def closing(self) -> Sequence[Message]:
         return [pack("input_audio_buffer.commit", final=True)]
 
+    def leaving(self) -> Sequence[Message]:
+        return ()
+
     def read(self, message: Message) -> Sequence[ServerMessage]:
         data = unpack(message)
         if data is None:
             return [NO_EVENT]
         kind = data["type"]
         if kind == "transcription.delta":
-            output = AudioOutput(0.0, clipped(data.get("delta", "")))
-            began, self._began = self._began, True
-            return [output] if began else [ResponseActive(True), output]
+            return [UnitAnswered(False), AudioOutput(0.0, clipped(data.get("delta", "")))]
         if kind == "transcription.done":
             return [AudioOutput(0.0), ResponseActive(False)]
         if kind == "session.created":
             return [Ready()]
-        return [complaint(data)] if kind == "error" else ()
+        if kind == "session.updated":
+            return ()
+        return [error_of(data)] if kind == "error" else [Named(clipped(kind, 60))]
 
 
-class VllmRealtimeServerCodec:
+class VllmRealtimeServerCodec(TurnsOfTheProfile):
     """A server with this protocol: a piece of text for each frame."""
 
     traits = TRAITS
@@ -97,7 +101,9 @@ class VllmRealtimeServerCodec:
         final = data["type"] == "input_audio_buffer.commit" and data.get("final") is True
         return [InputFinished()] if final else ()
 
-    def answer(self, audio: Audio, text: str, backlog_samples: int) -> Sequence[Message]:
+    def answer(
+        self, audio: Audio, text: str, backlog_samples: int, speaking: bool = True
+    ) -> Sequence[Message]:
         return [pack("transcription.delta", delta=text)]
 
     def echo(self, mark: int) -> Sequence[Message]:

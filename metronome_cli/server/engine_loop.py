@@ -36,6 +36,8 @@ class ServedSession:
     rest: Audio = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     heard: int = 0  # frames that came in whole
     served: int = 0
+    speaks: bool = False  # in the frame that was served last
+    decide: Callable[[bool], bool] = bool  # whether it speaks, from what the turns of the profile say
 
 
 class EngineLoop:
@@ -112,9 +114,9 @@ class EngineLoop:
 
     def _frame_of(self, seat: ServedSession) -> FrameInput:
         out = self.profile.tokens.decode
-        speaks = seat.turns.speaking(seat.served * self.profile.frame.period_s)
+        seat.speaks = seat.decide(seat.turns.speaking(seat.served * self.profile.frame.period_s))
         seat.served += 1
-        return FrameInput(seat.slot, seat.frames.popleft(), out.speaking if speaks else out.listening)
+        return FrameInput(seat.slot, seat.frames.popleft(), out.speaking if seat.speaks else out.listening)
 
     def shut(self) -> None:
         """End the engine's thread."""

@@ -1,13 +1,18 @@
 """Which output answers which frame, for one session over the network.
 
-A frame's latency runs from the planned send time of its last sample to the first output that follows it. Where a
-protocol gives every frame output of its own (`steady`), that output must also bring the count of answered frames
-up to it, but for the `lag_frames` that such a server may hold back at the start: a server that emits steadily and
-is two seconds behind is late by two seconds, not by none. Where it does not, a frame is owed an answer only while
-the model speaks.
+A frame's latency runs from the planned send time of its last sample to the message that answers it. How answers are
+matched is fixed before the first frame (`AnswerRule`):
 
-A frame without an answer after `give_up_s` counts as empty. Known error: output that was under way when a frame
-was sent answers it too early, by less than the network's travel time.
+    counted   output is counted in seconds against input, in order: frame k is answered when all output up to its end
+              has come, but for the hold-back, which is input that the server never answers until more input follows
+    units     one message answers one unit of input, by the server's number of the unit, else in order
+    bursts    from the first output of an answer to its end, the next output answers every frame that waits
+    playback  frames of the model's own sound: backends/websocket/playback_answers.py
+
+The hold-back is learned in an idle call (backends/websocket/idle_call.py) and never grows in a session, so that
+lateness that comes later is seen in full. It shrinks if output comes that a smaller hold-back alone explains. Output
+that comes before any input that it could answer is not counted. A frame without an answer after `give_up_s` is empty.
+Known error: output that does not depend on the input, and that came while frames waited, answers them too early.
 """
 
 from __future__ import annotations
@@ -16,78 +21,114 @@ import math
 from collections import deque
 
 from metronome_cli.measure.ledger import FrameRecord
-from metronome_cli.protocols.interface import ProtocolTraits
+from metronome_cli.protocols.interface import AnswerRule
+
+EPSILON_S = 1e-6
 
 
 class AnswerMatcher:
-    """One session's frames that wait for an answer. Times in seconds of the run's clock."""
+    """Frames of one session that wait for an answer. Times in seconds on the trial clock."""
 
-    def __init__(self, session: int, traits: ProtocolTraits, period_s: float, give_up_s: float) -> None:
+    def __init__(self, session: int, rule: AnswerRule, period_s: float, give_up_s: float) -> None:
         self.sent_frames = 0
         self.heard_s = 0.0  # of output
         self.last_output_s: float | None = None
-        self.speaking = traits.steady
+        self.owes = rule.kind != "bursts"
         self._session = session
-        self._steady = traits.steady
-        self._lag = traits.lag_frames
+        self._counted = rule.kind == "counted"
+        self._units = rule.kind == "units"
+        self._pauses = self._units and rule.owed == "learned"  # in an answer, units may bring nothing
+        self._hold_back_s = rule.hold_back_s or 0.0
         self._period_s = period_s
         self._give_up_s = give_up_s
-        self._answered = 0
-        self._waiting: deque[float] = deque()  # planned send times, oldest first
+        self._sent_s = 0.0
+        self._answered_s = 0.0  # of input, by counted output
+        self._last_unit: int | str | None = None
+        self._waiting: deque[tuple[int, float]] = deque()  # frame, planned send time; oldest first
 
     @property
     def oldest_due_s(self) -> float:
-        """The longest-waiting frame's planned send time; infinity when none waits."""
-        return self._waiting[0] if self._waiting else math.inf
+        """Planned send time of the frame that waits longest; infinity if none waits."""
+        return self._waiting[0][1] if self._waiting else math.inf
 
     @property
     def behind_frames(self) -> int:
-        """How many frames of output are missing against the input, beyond the lag; 0 where it is not counted."""
-        if not self._steady:
+        """Frames of output that are missing against the input, without the hold-back; 0 if output is not counted."""
+        if not self._counted:
             return 0
-        return max(0, self.sent_frames - self._lag - math.floor(self.heard_s / self._period_s + 1e-6))
+        missing_s = self.sent_frames * self._period_s - self._hold_back_s - self._answered_s
+        return max(0, math.ceil(missing_s / self._period_s - EPSILON_S))
+
+    def sent_audio(self, seconds: float) -> None:
+        """Audio was sent."""
+        self._sent_s += seconds
 
     def sent(self, due_s: float) -> None:
         """A frame's last sample was due, and has been sent."""
+        frame = self.sent_frames
         self.sent_frames += 1
-        if self.speaking:
-            self._waiting.append(due_s)
+        held_back = self.owes and (frame + 1) * self._period_s <= self._hold_back_s + EPSILON_S
+        if self.owes and not held_back:
+            self._waiting.append((frame, due_s))
 
     def output(self, now_s: float, seconds: float) -> list[FrameRecord]:
-        """Output came: the frames that it answers."""
+        """Return the frames that output of that length answers; 0: text."""
         self.heard_s += seconds
-        if self._steady and seconds == 0.0:
+        if self._units or (self._counted and seconds == 0.0):
             return []
         self.last_output_s = now_s
+        self.owes = True
+        if self._counted:
+            self._count(seconds)
         records = []
-        while self._waiting and self._waiting[0] <= now_s and self._may_answer():
-            records.append(FrameRecord(self._session, self._waiting.popleft(), now_s, 1, 1))
-            self._answered += 1
+        while self._waiting and self._waiting[0][1] <= now_s and self._is_answered(self._waiting[0][0]):
+            records.append(self._answer(now_s))
         return records
 
-    def _may_answer(self) -> bool:
-        return not self._steady or self._answered < self.heard_s / self._period_s + self._lag - 1e-6
+    def _count(self, seconds: float) -> None:
+        self._answered_s = min(self._answered_s + seconds, self._sent_s)
+        self._hold_back_s = min(self._hold_back_s, self._sent_s - self._answered_s)
 
-    def turn(self, speaking: bool) -> None:
-        """The model began or ended to speak; with its end nothing is owed any more."""
-        if self._steady:
-            return
-        self.speaking = speaking
-        if not speaking:
-            self._waiting.clear()
+    def _is_answered(self, frame: int) -> bool:
+        if not self._counted:
+            return True
+        return (frame + 1) * self._period_s <= self._answered_s + self._hold_back_s + EPSILON_S
+
+    def _answer(self, now_s: float) -> FrameRecord:
+        return FrameRecord(self._session, self._waiting.popleft()[1], now_s, 1, 1)
+
+    def unit(self, now_s: float, unit: int | str | None = None) -> list[FrameRecord]:
+        """Return the frame that an answer to one unit answers; further answers to the same unit answer none."""
+        self.last_output_s = now_s
+        if not self._units or (unit is not None and unit == self._last_unit):
+            return []
+        self._last_unit = unit
+        return [self._answer(now_s)] if self._waiting and self._waiting[0][1] <= now_s else []
+
+    def turn(self, speaking: bool, now_s: float, *, cut_off: bool = False) -> list[FrameRecord]:
+        """An answer of the model began or ended. In bursts, nothing is owed after its end."""
+        if self._counted or (self._units and not self._pauses):
+            return []
+        self.owes = speaking != self._pauses
+        left = self.expire(math.inf) if cut_off else []
+        self._waiting.clear()
+        return left
+
+    def interrupt(self) -> None:
+        """The user's speech cancelled the answer, which ends it."""
 
     def give_up(self) -> list[FrameRecord]:
-        """The connection is gone: nothing will answer what waits."""
+        """The connection is gone: return the frames that wait, as empty."""
         return self.expire(math.inf)
 
     def missed(self, due_s: float) -> list[FrameRecord]:
-        """A frame was due while there was no connection: as good as unanswered, where it is owed an answer."""
-        return [FrameRecord(self._session, due_s, due_s + self._give_up_s, 1, 0)] if self.speaking else []
+        """A frame was due without a connection: return it as empty if it is owed an answer."""
+        return [FrameRecord(self._session, due_s, due_s + self._give_up_s, 1, 0)] if self.owes else []
 
     def expire(self, now_s: float) -> list[FrameRecord]:
-        """Frames that nothing answered in time."""
+        """Return the frames that nothing answered in time."""
         records = []
-        while self._waiting and self._waiting[0] + self._give_up_s <= now_s:
-            due_s = self._waiting.popleft()
+        while self._waiting and self._waiting[0][1] + self._give_up_s <= now_s:
+            _, due_s = self._waiting.popleft()
             records.append(FrameRecord(self._session, due_s, due_s + self._give_up_s, 1, 0))
         return records

@@ -24,18 +24,19 @@ from metronome_cli.core.errors import EngineError, UsageError
 from metronome_cli.core.http import parts_of, shown
 from metronome_cli.core.tls import tls_context, untrusted
 from metronome_cli.core.types import EndReason, SessionOver
-from metronome_cli.protocols.interface import ClientCodec, ProtocolTraits
+from metronome_cli.protocols.interface import AnswerRule, ClientCodec, ProtocolTraits
 from metronome_cli.protocols.messages import clipped
 from metronome_cli.protocols.pcm import unpack
 from metronome_cli.protocols.registry import PROTOCOLS, client_codec
+from metronome_cli.protocols.turn_end import TurnEnd
 
 KEY_VARIABLE = "METRONOME_API_KEY"
 HEADERS_VARIABLE = "METRONOME_HEADERS"
-MOST_BYTES = 1 << 20  # of one message
+MOST_BYTES = 16 << 20  # of one message: 5 min of PCM16 in base64
 ReconnectPolicy = Literal["none", "once", "always"]
 _SCHEMES = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss"}
 _BY_PATH = {"/api/chat": "moshi", "/api/asr-streaming": "moshi-server"}
-_TRIED = ("moshi", "moshi-server", "realtime")  # realtime and vllm-realtime share a path
+_TRIED = ("realtime", "moshi-server", "moshi")  # most specific first: some servers open any path
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,10 @@ class _Connect(connect):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server that speaks one protocol. `ca_file`: authorities that are trusted besides the system's."""
+    """A server that speaks one protocol.
+
+    `ca_file`: authorities that are trusted besides the system's. `learned`: what an idle call showed of its answers.
+    """
 
     url: str
     codec: Callable[[], ClientCodec]
@@ -79,6 +83,12 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     limits: SessionTimeouts = SessionTimeouts()
     ca_file: Path | None = None
+    learned: AnswerRule | None = None
+
+    @property
+    def answers(self) -> AnswerRule:
+        """How answers are matched to frames: as an idle call showed, else as the protocol says."""
+        return self.learned or self.traits.answers
 
     async def connect(self, make: Callable[..., ClientConnection] = ClientConnection) -> ClientConnection:
         """An open socket, of a kind that `make` makes. Raises KnockError."""
@@ -119,7 +129,15 @@ class Endpoint:
 
     def describe(self) -> dict[str, object]:
         """For a report; without credentials."""
-        return {"url": shown(self.url), "protocol": self.traits.name, "sample_rate": self.traits.sample_rate}
+        rule = self.answers
+        return {
+            "url": shown(self.url),
+            "protocol": self.traits.name,
+            "sample_rate": self.traits.sample_rate,
+            "answers": rule.kind,
+            "answers_owed": rule.owed,
+            "hold_back_ms": None if rule.hold_back_s is None else round(rule.hold_back_s * 1e3, 3),
+        }
 
 
 def _refusal(error: OSError) -> str:
@@ -140,6 +158,8 @@ def why_closed(error: ConnectionClosed, *, seated: bool) -> tuple[EndReason, str
     if error.rcvd is None:
         return "connection_closed", "the connection broke off"
     said = clipped(f"closed by the server with code {error.rcvd.code} {error.rcvd.reason}".rstrip())
+    if not seated and error.rcvd.code in (1011, 1002, 1007):
+        return "server_error", said  # the server failed: that says nothing of its slots
     return ("connection_closed" if seated else "rejected"), said
 
 
@@ -150,9 +170,10 @@ def endpoint(
     environ: Mapping[str, str] | None = None,
     model: str | None = None,
     ca_file: Path | None = None,
+    turn_end: TurnEnd | None = None,
 ) -> Endpoint:
     """The endpoint of a target whose protocol is known. Raises UsageError for a bad address, header or file."""
-    codec = client_codec(protocol, model)
+    codec = client_codec(protocol, model, turn_end)
     traits = codec().traits
     url = address(target, traits.path)
     tls_context(ca_file)  # a file that cannot be used is told before anybody knocks
@@ -160,13 +181,15 @@ def endpoint(
 
 
 def address(target: str, path: str) -> str:
-    """A websocket address; `path` where the target has none. Raises UsageError."""
+    """A websocket address; `path` and its query if the target has none. Raises UsageError."""
     hint = "such as ws://host:8998, wss://host/path or ws://[::1]:8998"
     parts = parts_of(target, "--url", tuple(_SCHEMES), hint)
     if "@" in parts.netloc:
         raise UsageError("--url takes no user and password", hint=f"put a key into {KEY_VARIABLE}")
+    path, _, query = path.partition("?")
     own = parts.path if parts.path not in ("", "/") else path
-    return parts._replace(scheme=_SCHEMES[parts.scheme], path=own, fragment="").geturl()
+    scheme = _SCHEMES[parts.scheme]
+    return parts._replace(scheme=scheme, path=own, query=parts.query or query, fragment="").geturl()
 
 
 def headers(traits: ProtocolTraits, environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -263,10 +286,20 @@ def not_reached(target: str, error: ConnectError) -> UsageError | EngineError:
 
 
 async def _which_realtime(socket: ClientConnection, limits: SessionTimeouts) -> str:
-    """By the first event: vLLM's has its id beside the type, others a whole session; Unmute says nothing first."""
+    """By the first event; Unmute sends none before it is asked."""
     try:
         async with asyncio.timeout(min(2.0, limits.ready_s)):
             first = unpack(await socket.recv())
     except (TimeoutError, ConnectionClosed):
         return "unmute" if socket.subprotocol == "realtime" else "realtime"
-    return "vllm-realtime" if first is not None and "id" in first and "session" not in first else "realtime"
+    return "realtime" if first is None else realtime_kind(first)
+
+
+def realtime_kind(first: Mapping[str, object]) -> str:
+    """The protocol whose server opens with that event: vLLM's has its id beside the type, others a whole session."""
+    kind, session = str(first["type"]), first.get("session")
+    if kind in ("session.queued", "session.queue_update", "session.queue_done"):
+        return "minicpm"
+    if isinstance(session, dict) and session.get("type") == "transcription":
+        return "transcription"
+    return "vllm-realtime" if "id" in first and "session" not in first else "realtime"

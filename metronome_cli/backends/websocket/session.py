@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ from metronome_cli.backends.websocket.connection import SessionConnection, close
 from metronome_cli.backends.websocket.encoded_loop import EncodedLoop
 from metronome_cli.backends.websocket.endpoint import Endpoint, why_closed
 from metronome_cli.backends.websocket.message_cache import MessageCache, MessageSource
+from metronome_cli.backends.websocket.playback_answers import PlaybackMatcher
 from metronome_cli.backends.websocket.reconnect import reconnect_delay_s, should_reconnect
 from metronome_cli.backends.websocket.timers import TimerQueue
 from metronome_cli.backends.websocket.watchdog import SessionWatchdog
@@ -48,7 +49,9 @@ from metronome_cli.core.session_events import (
     SessionStarted,
 )
 from metronome_cli.core.types import EndReason, SessionOver
+from metronome_cli.measure.ledger import FrameRecord
 from metronome_cli.protocols import messages
+from metronome_cli.protocols.interface import AnswerRule
 
 WATCH_S = 0.25
 
@@ -65,6 +68,12 @@ class HostContext:
     open: asyncio.Event = field(default_factory=asyncio.Event)
     shelf: MessageCache = field(default_factory=MessageCache)
     loop: EncodedLoop | None = None
+
+
+def _matcher(session: int, rule: AnswerRule, beat: Pacing) -> AnswerMatcher | PlaybackMatcher:
+    if rule.kind == "playback":
+        return PlaybackMatcher(session, beat.period_s, beat.give_up_s)
+    return AnswerMatcher(session, rule, beat.period_s, beat.give_up_s)
 
 
 class WebsocketSession:
@@ -91,13 +100,18 @@ class WebsocketSession:
         self._sent_frames = 0  # on earlier connections
         self._heard_s = 0.0
         self._ahead = b""
+        self._queue: list[messages.Queued] = []
         self._watched_s = 0.0
         self._fresh()
 
     def _fresh(self) -> None:
         """Everything that belongs to one connection."""
         hall, beat = self._hall, self._hall.beat
-        self.answers = AnswerMatcher(self.index, hall.endpoint.traits, beat.period_s, beat.give_up_s)
+        self.answers = _matcher(self.index, hall.endpoint.answers, beat)
+        self._piece_s = beat.period_s / beat.pieces
+        self._last_error = ""
+        self._owed_replies: list[messages.Message] = []
+        self._line = None
         self._codec = hall.endpoint.codec()
         self._talk = MessageSource(self._stream, self._codec, beat.pieces, hall.shelf, hall.loop)
         self._seated = asyncio.Event()
@@ -149,7 +163,7 @@ class WebsocketSession:
         assert isinstance(socket, SessionConnection)
         self._line = socket
         try:
-            socket.put(frame_messages(self._codec.opening()))
+            socket.put(frame_messages([*self._codec.opening(), *self._owed_replies]))
             await self._unless_over(self._seat())
             if lost is None:
                 self._tell(SessionStarted(self.index, self._now() - began_s))
@@ -161,6 +175,8 @@ class WebsocketSession:
             raise await self._over
         finally:
             self._end("shed")
+            if socket.open:
+                socket.put(frame_messages(self._codec.leaving()))
             await close_within_1s(socket)
 
     # -- coming back --------------------------------------------------------------------------------------------
@@ -189,9 +205,16 @@ class WebsocketSession:
             async with asyncio.timeout(self._limits.ready_s):
                 await self._seated.wait()
         except TimeoutError:
-            raise SessionOver(
-                "queue_timeout", f"no seat in {self._limits.ready_s:g} s, and no word"
-            ) from None
+            raise SessionOver("queue_timeout", self._why_queued()) from None
+
+    def _why_queued(self) -> str:
+        """Whether the server told the session that it waits, and where it stood."""
+        waited = f"not ready in {self._limits.ready_s:g} s"
+        if not self._queue:
+            return f"{waited}, and no word"
+        first, last = self._queue[0], self._queue[-1]
+        promised = "" if first.wait_s is None else f", told {first.wait_s:g} s"
+        return f"{waited}: told place {first.position}, then {last.position}{promised}"
 
     async def _unless_over(self, waiting: Coroutine[Any, Any, Any]) -> None:
         """Wait for it, unless the session's end comes first, which is raised."""
@@ -247,6 +270,7 @@ class WebsocketSession:
         if line.open:
             line.put(self._ahead)
         now = self._now()
+        self.answers.sent_audio(self._piece_s)
         if plan.sent():
             self.answers.sent(plan.next_due_s)
             self._tell(FrameSent(plan.next_due_s, now - due_s))
@@ -271,36 +295,69 @@ class WebsocketSession:
     def _gone(self) -> None:
         if self._line is None or not self._alive:
             return  # `connect` says why
-        lost = self._line.why
-        if isinstance(lost, ConnectionClosedOK):
+        lost, seated = self._line.why, self._seated.is_set()
+        if seated and self._last_error:
+            self._end("server_error", self._last_error)  # what it said before it closed
+        elif isinstance(lost, ConnectionClosedOK):
             code, said = self._line.close_code, self._line.close_reason or ""
             self._end(
-                "connection_closed" if self._seated.is_set() else "rejected",
+                "connection_closed" if seated else "rejected",
                 messages.clipped(f"closed by the server, code {code} {said}"),
             )
         else:
-            self._end(*why_closed(lost, seated=self._seated.is_set()))
+            self._end(*why_closed(lost, seated=seated))
 
     def _take(self, event: messages.ServerMessage, now: float) -> None:
+        """What a message means for the frames; otherwise for the session."""
         if isinstance(event, messages.AudioOutput):
-            for record in self.answers.output(now, event.seconds):
-                self._tell(record)
-        elif isinstance(event, messages.Ready):
-            self._seated.set()
+            self._tell_all(self.answers.output(now, event.seconds))
+        elif isinstance(event, messages.UnitAnswered):
+            self._tell_all(self.answers.unit(now, event.unit))
         elif isinstance(event, messages.ResponseActive):
-            self.answers.turn(event.speaking)
+            broken = event.status in ("failed", "incomplete")
+            self._tell_all(self.answers.turn(event.speaking, now, cut_off=broken))
+            if event.status == "cancelled":
+                self.answers.interrupt()
         elif isinstance(event, messages.BacklogReported):
             self._tell(event)
         elif isinstance(event, messages.MarkReached):
-            self._tell(
-                messages.BacklogReported(max(0.0, now - self._plan.due_s(self._from_piece + event.pieces)))
-            )
+            planned_s = self._plan.due_s(self._from_piece + event.pieces)
+            self._tell(messages.BacklogReported(max(0.0, now - planned_s)))
+        else:
+            self._take_for_session(event)
+
+    def _tell_all(self, records: list[FrameRecord]) -> None:
+        for record in records:
+            self._tell(record)
+
+    def _take_for_session(self, event: messages.ServerMessage) -> None:
+        if isinstance(event, messages.Ready):
+            self._seated.set()
+        elif isinstance(event, messages.Reply):
+            self._reply(event.messages)
+        elif isinstance(event, messages.Queued):
+            self._queue.append(event)
         elif isinstance(event, messages.SessionRejected):
             self._end("rejected", event.why)
+        elif isinstance(event, messages.SessionClosed):
+            self._end(event.reason, event.why)
         elif isinstance(event, messages.ServerError):
-            self._end("server_error", event.why)
-        else:
+            self._take_error(event)
+        elif isinstance(event, messages.ProtocolError):
             self._end("protocol_error", event.what)
+
+    def _reply(self, replies: Sequence[messages.Message]) -> None:
+        """Send what the protocol owes the server now, or once the connection is made."""
+        if self._line is None:
+            self._owed_replies.extend(replies)
+        else:
+            self._line.put(frame_messages(replies))
+
+    def _take_error(self, error: messages.ServerError) -> None:
+        """Most errors of a session that was ready leave it usable; what it says last is kept."""
+        self._last_error = error.why
+        if error.fatal or not self._seated.is_set():
+            self._end("server_error", error.why)
 
     def _watch(self, line: SessionConnection, now: float) -> None:
         """Looks for what does not happen."""

@@ -6,9 +6,13 @@ from metronome_cli.backends.streaming.pacing import Pacing
 from metronome_cli.backends.websocket.answers import AnswerMatcher
 from metronome_cli.backends.websocket.connection import SessionConnection
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts
+from metronome_cli.backends.websocket.playback_answers import PlaybackMatcher
 from metronome_cli.core.types import EndReason
 
 EndCause = tuple[EndReason, str]
+RIGHTFUL_SILENCE = (
+    6  # times the idle timeout, if no answer is owed: a model that listens may have nothing to say
+)
 
 
 class SessionWatchdog:
@@ -36,7 +40,7 @@ class SessionWatchdog:
         return None
 
     def look(
-        self, line: SessionConnection, answers: AnswerMatcher, since_s: float, now: float
+        self, line: SessionConnection, answers: AnswerMatcher | PlaybackMatcher, since_s: float, now: float
     ) -> EndCause | None:
         """What does not happen on a connection whose audio began at `since_s`."""
         limits, beat = self._limits, self._beat
@@ -47,8 +51,9 @@ class SessionWatchdog:
         elif now - self._stuck_since > limits.stall_s:
             return "send_blocked", f"nothing was taken in {limits.stall_s:g} s"
         quiet_s = now - max(answers.last_output_s or 0.0, since_s)
-        if answers.sent_frames and quiet_s > limits.idle_s:
-            return "no_output", f"no output for {limits.idle_s:g} s"
+        idle_s = limits.idle_s if answers.owes else RIGHTFUL_SILENCE * limits.idle_s
+        if answers.sent_frames and quiet_s > idle_s:
+            return "no_output", f"no output for {idle_s:g} s"
         if answers.behind_frames > beat.backlog_limit and quiet_s < beat.give_up_s:
             return "fell_behind", f"{answers.behind_frames} frames of output behind"
         if answers.heard_s > 4 * answers.sent_frames * beat.period_s + 60.0:
