@@ -223,7 +223,7 @@ def output_format(session: object, known: Bytes) -> Bytes:
         return (1, 8000) if beta.startswith("g711") else (2, TRAITS.sample_rate)
     try:
         given = session["audio"]["output"]["format"]
-        if "pcm" not in given["type"]:
+        if given["type"] != "audio/pcm":
             return 1, 8000
         return 2, rate_of({"sample_rate_hz": given["rate"]}) or known[1]
     except (KeyError, TypeError):

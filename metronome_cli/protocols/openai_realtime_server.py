@@ -65,7 +65,7 @@ class RealtimeServerCodec:
         self._beta = False
         self._events = itertools.count(1)
         self._numbers = itertools.count(1)
-        self._turns: dict[str, Any] | None = turn_detection("vad")
+        self._turns: dict[str, Any] | None = {**(turn_detection("vad") or {}), "interrupt_response": True}
         self._ends = SpeechEnd(TRAITS.sample_rate)
         self._heard_s = 0.0
         self._buffered_s = 0.0  # audio that no item has taken yet
@@ -184,7 +184,7 @@ class RealtimeServerCodec:
         if detection is None:
             self._turns = None
             return
-        defaults = turn_detection("vad") or {}
+        defaults = {**(turn_detection("vad") or {}), "interrupt_response": True}
         self._turns = {**defaults, **{name: value for name, value in detection.items() if name in defaults}}
         silence_ms = self._turns["silence_duration_ms"]
         usable = isinstance(silence_ms, int) and 10 <= silence_ms <= 10_000
@@ -373,7 +373,6 @@ class RealtimeServerCodec:
         if self._beta:
             return {
                 "id": "sess_001",
-                "object": "realtime.session",
                 "model": "gpt-4o-realtime-preview",
                 "modalities": ["audio", "text"],
                 "voice": "alloy",
@@ -383,7 +382,6 @@ class RealtimeServerCodec:
             }
         return {
             "type": "realtime",
-            "object": "realtime.session",
             "id": "sess_001",
             "model": MODEL,
             "output_modalities": ["audio"],

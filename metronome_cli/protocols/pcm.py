@@ -47,7 +47,7 @@ def samples_of(data: bytes) -> Audio | None:
     return None if len(data) % 2 else np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768.0
 
 
-def pack(kind: str, **fields: object) -> str:
+def pack(kind: str, /, **fields: object) -> str:
     """An event as JSON."""
     return json.dumps({"type": kind, **fields}, separators=(",", ":"))
 

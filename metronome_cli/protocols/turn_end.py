@@ -17,7 +17,10 @@ LEAST_SPEECH_S = 0.1
 
 
 def turn_detection(turn_end: TurnEnd) -> dict[str, object] | None:
-    """What session.update asks for; None: the server leaves turns to the model or to the client."""
+    """What session.update asks for; None: the server leaves turns to the model or to the client.
+
+    The user's speech does not interrupt answers: what a looped recording says next is not said in reply to them.
+    """
     if turn_end != "vad":
         return None
     return {
@@ -26,7 +29,7 @@ def turn_detection(turn_end: TurnEnd) -> dict[str, object] | None:
         "prefix_padding_ms": round(PREFIX_S * 1000),
         "silence_duration_ms": round(SILENCE_S * 1000),
         "create_response": True,
-        "interrupt_response": True,
+        "interrupt_response": False,
     }
 
 

@@ -217,7 +217,7 @@ def test_reports_an_error_of_its_own():
 def test_floods(how):
     async def flood(socket):
         if how == "one huge message":
-            await socket.send(b"x" * (2 << 20))
+            await socket.send(b"x" * (17 << 20))
         while True:
             kind = {"many small ones": {"type": "Word", "text": "x"}}.get(how, {"type": "Step"})
             for _ in range(100):
