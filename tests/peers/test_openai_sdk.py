@@ -27,6 +27,7 @@ def test_the_sdk_holds_a_conversation(flavour):
             [python, str(SIDE), url, flavour],
             capture_output=True,
             text=True,
+            check=False,
             timeout=60,
             env={**os.environ, "NO_PROXY": "*"},
         )

@@ -57,10 +57,10 @@ def test_most_errors_leave_the_session_usable(code):
     [
         ("session.expired", {}, "expired"),
         ("session.closed", {"reason": "timeout"}, "expired"),
-        ("session.closed", {"reason": "context_full"}, "context"),
-        ("session.closed", {"reason": "stopped"}, "finished"),
-        ("session.closed", {"reason": "server_shutdown"}, "closed"),
-        ("session.replaced", {}, "closed"),
+        ("session.closed", {"reason": "context_full"}, "context_limit"),
+        ("session.closed", {"reason": "stopped"}, "completed"),
+        ("session.closed", {"reason": "server_shutdown"}, "connection_closed"),
+        ("session.replaced", {}, "connection_closed"),
         ("error", {"error": {"code": "session_expired"}}, "expired"),
     ],
 )

@@ -55,7 +55,7 @@ def test_minicpm_waits_with_a_place_answers_each_unit_and_tells_its_cache():
     assert [unit.listening for unit in units] == [True, True, False, False]
     assert [unit.context_tokens for unit in units] == [71, 84, 116, 148]
     assert [out.seconds for out in of(m.AudioOutput, found)] == [pytest.approx(0.1)] * 2
-    assert [closed.reason for closed in of(m.SessionClosed, found)] == ["context"]
+    assert [closed.reason for closed in of(m.SessionClosed, found)] == ["context_limit"]
     assert of((m.Named, m.ProtocolError), found) == []
 
 

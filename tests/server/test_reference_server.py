@@ -10,10 +10,12 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from metronome_cli.backends.simulated_engine import SimulatedEngine
@@ -31,22 +33,24 @@ from metronome_cli.core.errors import UsageError
 from metronome_cli.core.metrics_page import fetch
 from metronome_cli.core.stop import StopRequest
 from metronome_cli.measure.objective import Objective
+from metronome_cli.protocols.moshi_server import pack as msgpacked
 from metronome_cli.protocols.prometheus_text import parse
 from metronome_cli.protocols.registry import HOSTED, client_codec
 from metronome_cli.protocols.server_metrics import read
 from metronome_cli.report.html.page import render_html
 from metronome_cli.report.plain_text import render_text
 from metronome_cli.server.reference_server import ReferenceServer, ServePlan
-from tests.capacity.builders import small_profile
+from tests.capacity.builders import Noise, small_profile
 from tests.capacity.servers import QUICK, bounded, remote_lab
 
+BY_FRAMES = [name for name in HOSTED if name not in ("minicpm", "transcription")]
 STEADY = [name for name in HOSTED if client_codec(name)().traits.steady]
 
 
 @contextlib.contextmanager
-def reference(protocol="moshi-server", seats=8, when_full="refuse", **profile):
+def reference(protocol="moshi-server", seats=8, when_full="refuse", idle_s=60.0, **profile):
     """A reference server on a simulated engine, in this process; its address."""
-    plan = ServePlan(small_profile(**profile), protocol, seats=seats, when_full=when_full)
+    plan = ServePlan(small_profile(**profile), protocol, seats=seats, when_full=when_full, idle_s=idle_s)
     server = ReferenceServer(plan, SimulatedEngine(plan.profile, seats, lambda count: 0.0))
     thread, stop, where, over = EventLoopThread("server"), StopRequest(), [], threading.Event()
     listening = threading.Event()
@@ -82,10 +86,25 @@ def measured(lab, sessions):
     return bounded(lambda: run.run(into=[]))
 
 
-@pytest.mark.parametrize("protocol", HOSTED)
+class Utterances:
+    """Half a second of noise, then as long a pause as ends a turn."""
+
+    def __init__(self, samples):
+        self._noise = Noise(samples, 0.08)
+
+    def stream(self, index):
+        noise = self._noise.stream(index)
+        return SimpleNamespace(frame=lambda k: noise.frame(k) * (k % 16 < 7))
+
+    def phase_s(self, index):
+        return self._noise.phase_s(index)
+
+
+@pytest.mark.parametrize("protocol", BY_FRAMES)
 def test_every_protocol_is_served_and_measured_without_losing_a_session(protocol):
+    streams = Utterances(1920) if protocol == "realtime" else None
     with reference(protocol) as url:
-        point = measured(remote_lab(url, protocol, length_s=3.0), 2)
+        point = measured(remote_lab(url, protocol, length_s=3.0, streams=streams), 2)
     assert point.sessions_ended_early == {}
     assert point.frames > 20
     assert point.empty_frames == 0
@@ -100,7 +119,7 @@ def test_every_protocol_is_served_and_measured_without_losing_a_session(protocol
     assert (point.network.server_backlog_ms.p50 is not None) == (protocol == "moshi-server")
 
 
-@pytest.mark.parametrize("protocol", HOSTED)
+@pytest.mark.parametrize("protocol", BY_FRAMES)
 @pytest.mark.parametrize(("when_full", "reason"), [("refuse", "rejected"), ("queue", "queue_timeout")])
 def test_a_full_server_refuses_or_lets_wait_and_the_report_tells_them_apart(protocol, when_full, reason):
     with reference(protocol, seats=2, when_full=when_full) as url:
@@ -292,7 +311,60 @@ def test_the_command_serves_until_its_time_is_over():
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         line = process.stderr.readline()
         url = re.search(r"ws://\S+", line)[0]
-        point = measured(remote_lab(url, "realtime", length_s=2.0), 2)
+        point = measured(remote_lab(url, "realtime", length_s=3.0, streams=Utterances(1920)), 2)
         assert process.wait(30) == 0
     assert (point.sessions_ended_early, point.empty_frames) == ({}, 0)
     assert point.frames > 0
+
+
+def test_a_client_that_sends_nothing_loses_its_slot():
+    with reference("moshi-server", seats=1, idle_s=0.3) as url, connect(url) as silent:
+        silent.recv(timeout=5)
+        with pytest.raises(ConnectionClosed) as closed:
+            silent.recv(timeout=5)
+        assert closed.value.rcvd.code == 1008
+        with connect(url) as second:
+            assert second.recv(timeout=5)
+
+
+def test_audio_that_is_not_finite_ends_its_own_session_and_no_other():
+    with reference("moshi-server") as url, connect(url) as good, connect(url) as bad:
+        for client in (good, bad):
+            client.recv(timeout=5)
+        bad.send(msgpacked(type="Audio", pcm=[float("nan")] * 1920))
+        with pytest.raises(ConnectionClosed) as closed:
+            bad.recv(timeout=5)
+        assert closed.value.rcvd.code == 1007
+        good.send(msgpacked(type="Audio", pcm=[0.0] * 1920))
+        assert good.recv(timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("origin", "opens"),
+    [("https://evil.example", False), ("http://localhost:3000", True), (None, True)],
+)
+def test_a_page_of_another_site_may_not_connect(origin, opens):
+    with reference("moshi-server") as url, contextlib.ExitStack() as stack:
+        if opens:
+            assert stack.enter_context(connect(url, origin=origin)).recv(timeout=5)
+        else:
+            with pytest.raises(InvalidStatus) as refused:
+                connect(url, origin=origin)
+            assert refused.value.response.status_code == 403
+
+
+def test_minicpm_answers_each_unit_of_a_second():
+    limits = replace(QUICK, idle_s=5.0)
+    with reference("minicpm", frame={"period": "1s", "sample_rate": 16000}) as url:
+        lab = remote_lab(
+            url,
+            "minicpm",
+            length_s=3.0,
+            limits=limits,
+            streams=Noise(16000, 1.0),
+            frame={"period": "1s", "sample_rate": 16000},
+        )
+        point = measured(lab, 2)
+    assert point.sessions_ended_early == {}
+    assert point.frames > 0
+    assert point.empty_frames == 0

@@ -8,7 +8,12 @@ import asyncio
 import base64
 import contextlib
 import json
+import subprocess
+import sys
 import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
 
 import msgpack
 import numpy as np
@@ -19,24 +24,20 @@ from websockets.exceptions import ConnectionClosed
 PERIOD_S = 0.08
 
 
-class Truth:
-    """Delays in ms of the answered frames of each call: planned, and as the server itself saw them."""
-
-    def __init__(self, delay_ms, held_back=0):
-        self.delay_ms = delay_ms
-        self.held_back = held_back
-        self.calls = []
+DELAYS_MS = {
+    "constant": lambda k, ms: ms,
+    "drifting": lambda k, ms: 20.0 + ms * k / 24,
+    "stepping": lambda k, ms: 20.0 if k < 12 else ms,
+}
 
 
 class Call:
-    """One connection: answers in order, each at its time."""
+    """One connection: answers in order, each at its time. `seen`: delays of the answers in ms, as they really were."""
 
-    def __init__(self, truth, socket, peer):
-        self.truth, self.socket, self.peer = truth, socket, peer
+    def __init__(self, socket, peer, delay_ms, held_back):
+        self.socket, self.peer, self.delay_ms, self.held_back = socket, peer, delay_ms, held_back
         self.seen = []
-        truth.calls.append(self)
         self._frames = 0
-        self._waiting = []
         self._due = asyncio.Queue()
 
     async def run(self):
@@ -59,14 +60,14 @@ class Call:
     def _frame(self, now):
         """A frame came; it releases the one before it that waits for more input."""
         number, self._frames = self._frames, self._frames + 1
-        if number >= self.truth.held_back:
-            self._due.put_nowait((now, now + self.truth.delay_ms(number) / 1e3))
+        if number >= self.held_back:
+            self._due.put_nowait((now, now + self.delay_ms(number) / 1e3, self.peer.answer()))
 
     async def _answer(self):
         while True:
-            came, due = await self._due.get()
+            came, due, messages = await self._due.get()
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            for message in self.peer.answer():
+            for message in messages:
                 await self.socket.send(message)
             self.seen.append((time.perf_counter() - came) * 1e3)
 
@@ -187,16 +188,63 @@ PEERS = {
 }
 
 
-@contextlib.asynccontextmanager
-async def truth_server(protocol, delay_ms, held_back=0):
-    """Serve a protocol at `delay_ms(frame)`; its address and what it saw."""
-    truth, peer = Truth(delay_ms, held_back), PEERS[protocol]
+async def serve_truth(announce):
+    """Serve every protocol on one port until cancelled; the query of an address says which delays, and how held back:
+    `?peer=moshi&delay=constant&ms=20&held=0`. `/seen/constant/20` tells the delays of the latest call of these.
+    """
+    calls = {}
+
+    async def meet(socket):
+        asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(socket.request.path).query))
+        shape, ms = DELAYS_MS[asked["delay"]], float(asked["ms"])
+        call = calls[asked["delay"], asked["ms"]] = Call(
+            socket, PEERS[asked["peer"]](), lambda k: shape(k, ms), int(asked["held"])
+        )
+        await call.run()
+
+    def seen(connection, request):
+        kind, delay, ms = (request.path + "///").split("/")[1:4]
+        return connection.respond(200, json.dumps(calls[delay, ms].seen)) if kind == "seen" else None
+
     async with serve(
-        lambda socket: Call(truth, socket, peer()).run(),
+        meet,
         "127.0.0.1",
         0,
-        subprotocols=["realtime"] if protocol == "realtime" else None,
+        process_request=seen,
+        select_subprotocol=lambda connection, offered: offered[0] if offered else None,
         compression=None,
         max_size=1 << 24,
     ) as server:
-        yield f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}{peer.path}", truth
+        announce(next(iter(server.sockets)).getsockname()[1])
+        await asyncio.get_running_loop().create_future()
+
+
+@contextlib.contextmanager
+def truth_server():
+    """The server in a process of its own, so that neither side's work delays the other; its port."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.servers.truth_server"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    ) as process:
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def address(port, peer, delay="constant", ms=20.0, held=0):
+    """Where that protocol is served at those delays."""
+    query = urllib.parse.urlencode({"peer": peer, "delay": delay, "ms": ms, "held": held})
+    return f"ws://127.0.0.1:{port}{PEERS[peer].path}?{query}"
+
+
+def seen_delays(port, delay="constant", ms=20.0):
+    """Delays of the latest call of these in ms, as the server saw them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/seen/{delay}/{ms}", timeout=5) as answer:
+        return json.loads(answer.read())
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_truth(lambda port: print(port, flush=True)))
