@@ -75,8 +75,7 @@ def test_an_answer_that_stops_is_empty_for_as_long_as_it_is_open():
 def test_what_the_user_cut_off_is_not_owed():
     session = PlaybackMatcher(0, PERIOD, give_up_s=1.0)
     session.turn(True, 0.0)
-    session.output(0.0, 20.0)
-    records = session.expire(1.0)
+    records = session.output(0.0, 20.0) + session.expire(1.0)
     session.interrupt()
     assert len(records) == 13
     assert session.expire(30.0) == []
