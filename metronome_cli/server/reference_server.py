@@ -89,7 +89,7 @@ class ReferenceServer:
     def __init__(self, plan: ServePlan, target: Target) -> None:
         self.plan = plan
         self.room = EngineLoop(target, plan.profile, plan.seed)
-        self.codec = host_codec(plan.protocol, plan.profile.turns.turn)
+        self.codec = host_codec(plan.protocol, plan.profile.turn_taking.mean_turn)
         self.traits = self.codec().traits
         self.free = asyncio.Condition()
         self._started_at = now()
