@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from websockets.asyncio.server import ServerConnection
 
 from metronome_cli.audio.resample import resample
+from metronome_cli.config.profile import Profile
 from metronome_cli.core.types import Audio, FrameOutput, SessionRefused
 from metronome_cli.protocols.interface import ServerCodec
 from metronome_cli.protocols.messages import (
@@ -24,11 +25,9 @@ from metronome_cli.protocols.messages import (
     Message,
     ProtocolError,
 )
-from metronome_cli.server.engine_loop import ServedSession
+from metronome_cli.server.engine_loop import EngineLoop, ServedSession
 
-if TYPE_CHECKING:
-    from metronome_cli.server.reference_server import ReferenceServer
-
+OnFull = Literal["refuse", "queue"]
 MAX_UNSENT = 256  # messages to a client that does not read
 MAX_UNPROCESSED_S = 60.0  # of audio that the engine has not processed
 
@@ -41,10 +40,22 @@ class _Close:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the clients of one server share. `idle_s`: how long a client may send nothing before it loses its slot."""
+
+    profile: Profile
+    codec: Callable[[], ServerCodec]
+    room: EngineLoop
+    when_full: OnFull
+    idle_s: float
+    slot_freed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+
 class ClientConnection:
     """A socket that has a slot, or waits for one."""
 
-    def __init__(self, server: ReferenceServer, socket: ServerConnection) -> None:
+    def __init__(self, server: Service, socket: ServerConnection) -> None:
         self._server = server
         self._socket = socket
         self._codec: ServerCodec = server.codec()
@@ -70,8 +81,8 @@ class ClientConnection:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
             await self._server.room.close(session)
-            async with self._server.free:
-                self._server.free.notify()
+            async with self._server.slot_freed:
+                self._server.slot_freed.notify()
 
     async def _take_slot(self) -> ServedSession | None:
         server = self._server
@@ -79,7 +90,7 @@ class ClientConnection:
             try:
                 return await server.room.open(self._answer)
             except SessionRefused as refused:
-                if server.plan.when_full == "refuse":
+                if server.when_full == "refuse":
                     await self._send(self._codec.refusal(str(refused)))
                     await self._socket.close(1013, "full")
                     return None
@@ -95,31 +106,31 @@ class ClientConnection:
                 await asyncio.gather(waiting, gone, return_exceptions=True)
 
     async def _a_slot_is_free(self) -> None:
-        async with self._server.free:
-            await self._server.free.wait()
+        async with self._server.slot_freed:
+            await self._server.slot_freed.wait()
 
     async def _read(self, session: ServedSession, writing: asyncio.Future[None]) -> None:
         """Take messages until the client leaves or sends nothing for too long."""
-        plan = self._server.plan
+        server = self._server
         while True:
             try:
-                async with asyncio.timeout(plan.idle_s):
+                async with asyncio.timeout(server.idle_s):
                     message = await self._socket.recv()
             except TimeoutError:
-                self._close(1008, f"nothing came for {plan.idle_s:g} s")
+                self._close(1008, f"nothing came for {server.idle_s:g} s")
                 await writing
                 return
             if not all(self._take(session, wish) for wish in self._codec.read(message)):
                 await writing
                 return
-            if len(session.frames) * plan.profile.frame.period_s > MAX_UNPROCESSED_S:
+            if len(session.frames) * server.profile.frame.period_s > MAX_UNPROCESSED_S:
                 await self._socket.close(1013, "too far behind")
                 return
 
     def _take(self, session: ServedSession, wish: ClientMessage) -> bool:
         """Do what the client wants; False if it is the last thing."""
         if isinstance(wish, AudioReceived):
-            rate, wanted = self._codec.traits.sample_rate, self._server.plan.profile.frame.sample_rate
+            rate, wanted = self._codec.traits.sample_rate, self._server.profile.frame.sample_rate
             self._server.room.hear(session, _at_rate(wish.samples, rate, wanted))
         elif isinstance(wish, Answered):
             self._post(wish.messages)
@@ -151,12 +162,12 @@ class ClientConnection:
         speaking = session is not None and session.speaks
         listened = self._codec.traits.unit_s is not None and not outcome.expected and not outcome.waiting
         if outcome.delivered or listened:
-            backlog = len(session.frames) * self._server.plan.profile.frame.samples if session else 0
+            backlog = len(session.frames) * self._server.profile.frame.samples if session else 0
             self._post(self._codec.answer(self._sound(outcome), _text(outcome), backlog, speaking))
         self._echo_marks()
 
     def _sound(self, outcome: FrameOutput) -> Audio:
-        profile, rate = self._server.plan.profile, self._codec.traits.sample_rate
+        profile, rate = self._server.profile, self._codec.traits.sample_rate
         if outcome.audio is not None:
             return _at_rate(outcome.audio, profile.frame.sample_rate, rate)
         return tones(outcome.tokens, round(profile.frame.period_s * rate), rate)

@@ -17,7 +17,6 @@ import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -32,13 +31,12 @@ from metronome_cli.core.errors import UsageError
 from metronome_cli.core.stop import LoadInterrupted, StopRequest
 from metronome_cli.protocols.registry import host_codec
 from metronome_cli.results.events import ObserverGroup
-from metronome_cli.server.client_connection import ClientConnection
+from metronome_cli.server.client_connection import ClientConnection, OnFull, Service
 from metronome_cli.server.engine_loop import EngineLoop
 from metronome_cli.server.metrics_page import metrics_text, now
 
 DEFAULT_SEATS = 32
 MAX_BYTES = 16 << 20  # of one message
-OnFull = Literal["refuse", "queue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +87,9 @@ class ReferenceServer:
     def __init__(self, plan: ServePlan, target: Target) -> None:
         self.plan = plan
         self.room = EngineLoop(target, plan.profile, plan.seed)
-        self.codec = host_codec(plan.protocol, plan.profile.turn_taking.mean_turn)
-        self.traits = self.codec().traits
-        self.free = asyncio.Condition()
+        codec = host_codec(plan.protocol, plan.profile.turn_taking.mean_turn)
+        self.traits = codec().traits
+        self.service = Service(plan.profile, codec, self.room, plan.when_full, plan.idle_s)
         self._started_at = now()
 
     async def run(self, stop: StopRequest, announce: Callable[[str], None]) -> None:
@@ -152,7 +150,7 @@ class ReferenceServer:
 
     async def _meet(self, socket: ServerConnection) -> None:
         """One caller, from the upgrade to the end."""
-        caller = ClientConnection(self, socket)
+        caller = ClientConnection(self.service, socket)
         with contextlib.suppress(ConnectionClosed):
             await caller.stay()
 
