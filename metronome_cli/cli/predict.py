@@ -102,7 +102,6 @@ def _countdown(settings: Settings, options: PredictFlags) -> Observer:
 
     if options.source != "metrics_url" or settings["ui"] == "none":
         return ObserverGroup()
-    from metronome_cli.ui.choose import can_redraw
-    from metronome_cli.ui.countdown import Countdown
+    from metronome_cli.ui.choose import make_watch_view
 
-    return Countdown(sys.stderr, redraw=settings["ui"] != "plain" and can_redraw(sys.stderr))
+    return make_watch_view(settings["ui"], sys.stderr)

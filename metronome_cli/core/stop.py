@@ -122,10 +122,21 @@ def _watch(coming: int, tell: Notify, end_load: Callable[[int], None]) -> None:
             tell(ACKNOWLEDGED)
 
 
+_at_leave: list[Callable[[], object]] = []
+
+
+def at_leave(restore: Callable[[], object]) -> None:
+    """Call `restore` if a second signal ends the process at once: `atexit` is not run then."""
+    _at_leave.append(restore)
+
+
 def _leave(signum: int) -> None:
+    for restore in _at_leave:
+        with suppress(Exception):
+            restore()
     with suppress(OSError, ValueError):
         if sys.stderr.isatty():
-            os.write(sys.stderr.fileno(), b"\x1b[?25h\n")  # a live view may have hidden the cursor
+            os.write(sys.stderr.fileno(), b"\x1b[?1049l\x1b[?25h\n")  # a live view fills the other screen
     os._exit(ExitCode.SIGTERM if signum == signal.SIGTERM else ExitCode.SIGINT)
 
 

@@ -154,7 +154,14 @@ class LatencyProbe:
             group = groups[visit % len(groups)]
             self._tell(visit, visits, group, elapsed_s)
             self._visit(group, -(-self.plan.steps // self.plan.rounds))
+            for cell in group:
+                self._tell_cell(cell)
         return self.surfaces()
+
+    def _tell_cell(self, cell: GridCell) -> None:
+        median_s = cell.median_s
+        data = {"policy": str(cell.policy), "sessions": cell.sessions, "age_s": cell.age_s}
+        self.observer.event("cell", {**data, "median_ms": None if median_s is None else median_s * 1e3})
 
     def groups(self) -> Iterator[list[GridCell]]:
         """Points that take turns: the ages of one policy and batch, as many as memory allows at once."""

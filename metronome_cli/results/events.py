@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from metronome_cli.core.errors import MetronomeError
 
 BatchKind = Literal["ok", "late", "empty"]
+SessionView = Literal["on time", "late", "empty", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Snapshot:
     recent: Sequence[
         tuple[float, BatchKind]
     ] = ()  # worst latency (ms) and kind of the last steps, oldest first
+    session_views: Sequence[SessionView] = ()  # how each open session does, in order of opening
     verdict: str | None = None  # the verdict so far, one short sentence
     random_weights: bool = True
     window: WindowHistogram | None = None  # None: no frames that count

@@ -35,6 +35,17 @@ def make_observer(mode: str = "auto", stream: TextIO | None = None, *, title: st
     return view
 
 
+def make_watch_view(mode: str, stream: TextIO) -> Observer:
+    """The view of a watched server: curves on an interactive terminal, one line per scrape elsewhere."""
+    from metronome_cli.ui.countdown import Countdown
+
+    return (
+        make_observer("live", stream, title="predict")
+        if mode != "plain" and can_redraw(stream)
+        else Countdown(stream)
+    )
+
+
 def can_redraw(stream: TextIO) -> bool:
     """Whether the stream is a terminal that moves its cursor when told to."""
     try:

@@ -24,8 +24,14 @@ from metronome_cli.core.formatting import (
 )
 from metronome_cli.results.events import BatchKind, Snapshot
 from metronome_cli.ui.glyphs import Glyphs, bar, level, printable
+from metronome_cli.ui.history import ViewHistory
+from metronome_cli.ui.panels import arrange, panels_of
 
 LABEL = 10
+LEAST_FOR_PANELS = 16  # lines of a terminal
+LEAST_ROWS = 9  # lines above the panels
+ROWS_SHARE = 0.36  # of the height, for the lines above the panels
+KEYS_HELP = "q stop and report what was measured (again: leave at once)   p hold the picture   ? this line"
 GAP = 2
 KIND_STYLES: dict[BatchKind, str] = {"ok": "green", "late": "bold red", "empty": "bold magenta"}
 KIND_MARKS: dict[BatchKind, str] = {"ok": " ", "late": "L", "empty": "E"}
@@ -42,19 +48,45 @@ class DashboardState:
     elapsed_s: float = 0.0
     snapshot: Snapshot | None = None
     points: list[tuple[int, str]] = field(default_factory=list)  # judged so far: sessions, verdict
+    history: ViewHistory = field(default_factory=ViewHistory)
+    collapse: str = ""  # the first one of the phase
+    busy: str = ""  # what other programs take of the machine; "" if it is little
+    paused: bool = False
+    help: bool = False
+    watched: str = ""  # the last line of a watched server
 
 
 def dashboard(view: DashboardState, width: int, glyphs: Glyphs, height: int | None = None) -> Text:
     """The whole view as one text of lines at most `width` cells wide.
 
-    With a `height` in lines, rows that matter less are left out until the rest fits.
+    With a `height` in lines, rows that matter less are left out until the rest fits, and panels fill the rest.
     """
+    page = _rows(view, width, glyphs)
+    panels = panels_of(view.history, view.snapshot, glyphs)
+    if height is None or height < LEAST_FOR_PANELS or not panels:
+        return page.text(height)
+    head = page.text(min(page.lines, max(LEAST_ROWS, int(height * ROWS_SHARE))))
+    used = len(head.plain.split("\n"))
+    area = [Text(KEYS_HELP[:width])] if view.help else []
+    area += arrange(panels, width, height - used - 1 - len(area), glyphs)
+    state = "paused   " if view.paused else ""
+    footer = Text(f"{state}q stop   p {'continue' if view.paused else 'pause'}   ? help"[:width], "dim")
+    return Text("\n", no_wrap=True).join([head, *area, footer])
+
+
+def _rows(view: DashboardState, width: int, glyphs: Glyphs) -> DashboardLayout:
     page = DashboardLayout(max(20, width), glyphs)
     snap = view.snapshot
     page.row(9, "", _headline(view), style="bold")
+    if view.collapse:
+        page.row(9, "", [Text(printable(view.collapse))], style="bold white on red")
+    if view.busy:
+        page.row(8, "", [Text(view.busy)], style="bold yellow")
     if snap is None:
         page.row(8, "elapsed", [Text(format_seconds(view.elapsed_s))])
-        return page.text(height)
+        if view.watched:
+            page.prose(9, "server", printable(view.watched))
+        return page
     if conditions := _conditions(snap):
         page.row(5, "", conditions, style="yellow")
     _progress(page, snap, view.elapsed_s)
@@ -67,7 +99,7 @@ def dashboard(view: DashboardState, width: int, glyphs: Glyphs, height: int | No
     _points(page, view.points)
     if snap.verdict:
         page.prose(6, "so far", printable(snap.verdict))
-    return page.text(height)
+    return page
 
 
 class DashboardLayout:
@@ -107,6 +139,11 @@ class DashboardLayout:
                 [_label("" if index else label, LABEL).append(line) for index, line in enumerate(lines)],
             )
         )
+
+    @property
+    def lines(self) -> int:
+        """Lines of all rows."""
+        return sum(len(lines) for _, lines in self._rows)
 
     def text(self, height: int | None = None) -> Text:
         """All rows, or those that matter most within `height` lines."""

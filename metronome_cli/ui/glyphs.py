@@ -14,16 +14,20 @@ class Glyphs:
     bar: tuple[str, str]
     dot: str
     shades: str  # one a stage of the step, told apart without colour
+    line: str  # of a title or a limit
+    cells: str  # a session that is on time, late, empty, waiting
 
 
-UNICODE = Glyphs(levels="▁▂▃▄▅▆▇█", bar=("█", "░"), dot="·", shades="█▓▒░▚▞")
-ASCII = Glyphs(levels="_.-:=+*#", bar=("#", "."), dot="-", shades="#=+-~:")
+UNICODE = Glyphs(levels="▁▂▃▄▅▆▇█", bar=("█", "░"), dot="·", shades="█▓▒░▚▞", line="─", cells="■▲○·")
+ASCII = Glyphs(levels="_.-:=+*#", bar=("#", "."), dot="-", shades="#=+-~:", line="-", cells="#!o.")
 
 
 def glyphs_for(stream: TextIO) -> Glyphs:
     """UNICODE where the stream's encoding has every one of its characters."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    wanted = UNICODE.levels + "".join(UNICODE.bar) + UNICODE.dot + UNICODE.shades
+    wanted = (
+        UNICODE.levels + "".join(UNICODE.bar) + UNICODE.dot + UNICODE.shades + UNICODE.line + UNICODE.cells
+    )
     try:
         wanted.encode(encoding)
     except (UnicodeEncodeError, LookupError):

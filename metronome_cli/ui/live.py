@@ -1,14 +1,16 @@
-"""The live view: a dashboard that redraws itself in place on an interactive terminal.
+"""The live view: a dashboard on the terminal's other screen, which is gone when it ends.
 
 It draws when it is told something, at most a few times a second, in the thread that measures. A ticker keeps the
-elapsed time moving while nothing is measured yet (audio, loading), and where nothing was told for seconds. The cursor
-is never hidden, so there is no state of the terminal that a crash or a kill could leave behind but a half-drawn line,
-which `close` finishes. A terminal that goes away ends the view, not the run.
+elapsed time moving while nothing is measured yet (audio, loading), and if nothing was told for seconds. `close`,
+the end of the process and a second signal bring the terminal back as it was. A terminal that goes away ends the
+view, not the run.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -19,16 +21,23 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from metronome_cli.core.formatting import collapse_line
+from metronome_cli.core.formatting import collapse_line, plural
+from metronome_cli.measure.environment import usable_cores
+from metronome_cli.measure.machine_load import CpuLoadSampler
 from metronome_cli.results.events import Snapshot
 from metronome_cli.ui.dashboard import DashboardState, dashboard
 from metronome_cli.ui.glyphs import glyphs_for, printable
+from metronome_cli.ui.history import Sample
+from metronome_cli.ui.keys import KeyReader
+from metronome_cli.ui.panels import VERDICT_STYLES
 
 LEAST_INTERVAL_S = 0.25
 TICK_S = 1.0
 QUIET_S = (
     3.0  # without news while something is measured: frames are so far apart that a drawing is in nobody's way
 )
+BUSY_EVERY_S = 5.0
+BUSY_SHARE = 0.2  # of all cores, from which on other programs are named
 ROOM_FOR_ECHO = 2  # a terminal echoes Ctrl-C as ^C behind the last line, which must not wrap for it
 IDLE_PHASES = ("knock", "audio", "load")  # nothing is timed in these, so the ticker disturbs nothing
 
@@ -53,13 +62,20 @@ class LiveView:
         self._drawn_s = -LEAST_INTERVAL_S
         self._told_s = self._began_s
         self._live = Live(
-            console=self._console, auto_refresh=False, redirect_stdout=False, get_renderable=self._draw
+            console=self._console,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            screen=True,
+            get_renderable=self._draw,
         )
+        self._load, self._load_s = CpuLoadSampler(), self._began_s
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._measuring = threading.Event()
         self._guarded(self._live.start)
         atexit.register(self.close)
+        self._keys = KeyReader(self._pressed)
         threading.Thread(target=self._tick, name="metronome-ticker", daemon=True).start()
 
     # -- what an observer is told ------------------------------------------------------------------
@@ -68,6 +84,9 @@ class LiveView:
         """A new phase began."""
         self._told_s = self._now()
         self._view.phase, self._view.detail = name, detail
+        self._view.history.new_phase()
+        self._view.collapse = ""
+        self._say(f"{name}: {detail}" if detail else name, "dim")
         if name not in IDLE_PHASES:
             self._measuring.set()
         self._refresh(force=True)
@@ -78,27 +97,70 @@ class LiveView:
         self._told_s = self._now()
         self._view.snapshot = snapshot
         self._view.phase, self._view.detail = snapshot.phase, snapshot.detail
+        if snapshot.has_sessions:
+            self._view.history.add(snapshot)
+        self._look_at_machine()
         self._refresh()
 
     def event(self, kind: str, data: dict[str, Any]) -> None:
-        """A judged point joins the list; a collapse is said at once."""
-        if kind == "trial":
-            self._view.points.append((int(data.get("sessions", 0)), str(data.get("verdict", ""))))
+        """A judged trial joins the ladder; a collapse is announced at once."""
+        history = self._view.history
+        if kind in ("point", "trial"):
+            sessions, verdict = int(data.get("sessions", 0)), str(data.get("verdict", ""))
+            self._view.points.append((sessions, verdict))
+            history.trials.append(data)
+            reason = f" ({data['reason']})" if data.get("reason") else ""
+            self._say(f"{plural(sessions, 'session')}: {verdict}{reason}", VERDICT_STYLES.get(verdict, ""))
         elif kind == "collapse":
-            self.notice(collapse_line(data))
+            self._view.collapse = collapse_line(data)
+            self._say(self._view.collapse, "bold red")
+            self._refresh(force=True)
+        elif kind == "cell" and data.get("median_ms") is not None:
+            history.probed.append(data)
+        elif kind == "scrape":
+            self._scraped(data)
+
+    def _scraped(self, data: dict[str, Any]) -> None:
+        self._view.watched = str(data["line"])
+        left_s = data.get("remaining_s")
+        self._view.history.fill_t_s = None if left_s is None else float(data["t_s"]) + float(left_s)
+        self._view.history.sample(Sample(float(data["t_s"]), None, data.get("occupancy")))
+        self._refresh(force=True)
 
     def notice(self, message: str) -> None:
-        """One line above the dashboard."""
-        text = Text(printable(message, self._stream), overflow="fold")
-        self._guarded(lambda: self._console.print(text, soft_wrap=False))
+        """One line of the event log."""
+        self._say(printable(message, self._stream), "yellow")
+        self._refresh(force=True)
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._view.history.say(self._now() - self._began_s, text, style)
+
+    def _look_at_machine(self) -> None:
+        """Name what other programs use, about every BUSY_EVERY_S."""
+        now = self._now()
+        if now - self._load_s < BUSY_EVERY_S:
+            return
+        others, self._load, self._load_s = self._load.others(), CpuLoadSampler(), now
+        cores = usable_cores()
+        busy = others is not None and others > BUSY_SHARE * cores
+        self._view.busy = f"BUSY: other programs use {others:.1f} of {cores:g} cores" if busy else ""
+
+    def _pressed(self, key: str) -> None:
+        if key == "q":
+            os.kill(os.getpid(), signal.SIGINT)
+        elif key == "p":
+            self._view.paused = not self._view.paused
+        elif key == "?":
+            self._view.help = not self._view.help
+        self._refresh(force=True, paused=False)
 
     def close(self) -> None:
-        """Leave the last view on the screen and the terminal as it was. May be called again."""
+        """Bring the terminal back as it was. May be called again."""
         if self._closed.is_set():
             return
         self._closed.set()
         atexit.unregister(self.close)
-        self._guarded(self._live.refresh)
+        self._keys.close()
         self._guarded(self._live.stop)
 
     # -- drawing -----------------------------------------------------------------------------------
@@ -107,10 +169,12 @@ class LiveView:
         self._view.elapsed_s = self._now() - self._began_s
         size = self._console.size
         width = size.width - ROOM_FOR_ECHO
-        return dashboard(self._view, width, self._glyphs, max(1, size.height - 1))
+        return dashboard(self._view, width, self._glyphs, size.height)
 
-    def _refresh(self, *, force: bool = False) -> None:
+    def _refresh(self, *, force: bool = False, paused: bool | None = None) -> None:
         now = self._now()
+        if self._view.paused if paused is None else paused:
+            return
         if self._closed.is_set() or (not force and now - self._drawn_s < LEAST_INTERVAL_S):
             return
         self._drawn_s = now

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 
-from metronome_cli.results.events import Snapshot
+from metronome_cli.results.events import Snapshot, WindowHistogram
 from metronome_cli.ui import make_observer
 
 DEADLINE_MS = 80.0
@@ -46,8 +46,23 @@ def snapshot_at(share, sessions=24, elapsed_s=None):
         recent=recent,
         verdict="p99 64 ms of 80 ms so far; 131 more steps for 99 % confidence",
         random_weights=True,
+        session_views=_views(sessions, share),
+        window=_window(p50),
         done=f"step {round(480 * share)} of 480",
     )
+
+
+def _views(sessions, share):
+    """Every eighth session is late; at the end all wait."""
+    if share > 0.9:
+        return ("waiting",) * sessions
+    return tuple("late" if each % 8 == 3 else "on time" for each in range(sessions))
+
+
+def _window(p50):
+    bounds = (10, 20, 30, 40, 50, 60, 80, 100, 150)
+    at_most = [round(120 / (1 + math.exp((p50 - bound) / 8))) for bound in bounds]
+    return WindowHistogram(120, 120 - at_most[6], 0, 30, bounds, at_most, 120 * p50)
 
 
 def _step(share):
@@ -64,6 +79,7 @@ def drive(observer, seconds, frames=40, crash=False):
     observer.notice("left out noise.mp3: no audio in it")
     observer.event("trial", {"sessions": 16, "verdict": "pass", "reason": ""})
     observer.event("trial", {"sessions": 32, "verdict": "fail", "reason": "p99 93 ms"})
+    observer.event("point", {"sessions": 28, "verdict": "inconclusive", "reason": "too few batches"})
     observer.phase("confirm", "24 sessions")
     for frame in range(1, frames + 1):
         observer.snapshot(snapshot_at(frame / frames, elapsed_s=seconds * frame / frames))
@@ -77,8 +93,10 @@ def main(argv):
     seconds = float(argv[1]) if len(argv) > 1 else 10.0
     mode = argv[2] if len(argv) > 2 else "auto"
     observer = make_observer(mode)
-    drive(observer, seconds, crash="--crash" in argv)
-    observer.close()
+    try:
+        drive(observer, seconds, crash="--crash" in argv)
+    finally:
+        observer.close()
     print("Fails: 24 sessions for 10 min: the KV pool was full at 540 s. Binds: memory.")
 
 

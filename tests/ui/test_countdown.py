@@ -7,7 +7,7 @@ from metronome_cli.ui.countdown import Countdown
 
 def test_what_a_server_calls_itself_is_spelt_out():
     stream = io.StringIO()
-    view = Countdown(stream, redraw=False)
+    view = Countdown(stream)
     view.notice("series {engine=\x1b[31m} is gone")
     view.event("scrape", {"t_s": 1.0, "line": "pool \u202e 5 %"})
     view.close()

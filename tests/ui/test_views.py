@@ -209,7 +209,7 @@ def test_a_stream_that_went_away_never_ends_the_run(make, broken):
 # -- the live view ----------------------------------------------------------------------------------
 
 
-def test_live_view_draws_the_last_state_and_never_hides_the_cursor():
+def test_live_view_shows_what_happened_and_brings_the_terminal_back():
     stream = Stream(tty=True)
     view = LiveView(stream, width=100)
     drive(view, 0.0)
@@ -218,7 +218,38 @@ def test_live_view_draws_the_last_state_and_never_hides_the_cursor():
     assert "\x1b[?25l" not in text
     assert "24 waiting" in text
     assert "noise.mp3" in text
-    assert text.endswith("\n")
+    assert "collapse at 9 min" in text
+    assert text.count("\x1b[?1049h") == 1
+    assert text.endswith("\x1b[?1049l")
+
+
+def test_a_cost_surface_fills_in_as_it_is_measured():
+    stream = Stream(tty=True)
+    view = LiveView(stream, width=100)
+    view.snapshot(working(0.5))
+    for sessions, age_s, median_ms in ((1, 60.0, 5.5), (8, 60.0, 12.0), (1, 600.0, None), (1, 600.0, 6.5)):
+        cell = {"policy": "window(256, 16)", "sessions": sessions, "age_s": age_s, "median_ms": median_ms}
+        view.event("cell", cell)
+    page = dashboard(view._view, 100, UNICODE, 30).plain
+    view.close()
+    assert "step time, ms, by age: window(256, 16)" in page
+    rows = [line.split()[:3] for line in page.split("\n")]
+    assert ["1", "5.5", "6.5"] in rows
+    assert ["8", "12", "-"] in rows
+
+
+def test_a_watched_server_is_drawn_with_its_forecast():
+    stream = Stream(tty=True)
+    view = LiveView(stream, width=100)
+    for second in range(0, 100, 5):
+        occupancy = 0.2 + second / 200
+        data = {"t_s": float(second), "occupancy": occupancy, "remaining_s": 160.0 - second}
+        view.event("scrape", {**data, "line": f"pool {occupancy:.0%}"})
+    page = dashboard(view._view, 100, UNICODE, 30).plain
+    view.close()
+    assert "KV pool 68 %, full in 1:05" in page
+    assert page.count(UNICODE.dot) > 10
+    assert "pool 68%" in page
 
 
 def test_live_view_draws_a_few_times_a_second():
