@@ -19,6 +19,7 @@ from metronome_cli.core.http import parts_of, shown
 from metronome_cli.core.metrics_page import Fetch, NoPageError, fetch, why_none
 from metronome_cli.core.quantities import format_duration
 from metronome_cli.core.stop import StopRequest
+from metronome_cli.forecast.context_limit import ContextLimit, stated_context
 from metronome_cli.forecast.extrapolation import FEWEST
 from metronome_cli.forecast.live_forecast import LiveForecast, ScrapeHistory
 from metronome_cli.protocols.prometheus_text import parse
@@ -120,6 +121,7 @@ class _MetricsWatch:
         self._get = get
         self._address = plan.address
         self._told: set[str] = set()
+        self.context: ContextLimit | None = None
         self.no_page: str | None = None  # what was answered in its place, at last
 
     def run(self) -> Report:
@@ -154,6 +156,11 @@ class _MetricsWatch:
             self.scrapes.add(t_s, None, error.message)
         else:
             self.answered += 1
+            if self.answered == 1 and self._get is fetch:
+                stated = stated_context(self._address, self._get)
+                self.context = None if stated is None else ContextLimit(stated)
+            if self.context is not None:
+                self.context.add(t_s, self.reading)
             self.sight = self.scrapes.add(t_s, self.reading)
         self._tell(t_s)
 
@@ -195,13 +202,30 @@ class _MetricsWatch:
             return "fail" if self.sight is not None and self.sight.collapsed else None
         if self.sight is None or self.scrapes.down:
             return "inconclusive"
-        return (
-            "fail"
-            if self.sight.collapsed
-            else verdict_within(self.sight.outlook, self.sight.t_s, self.plan.alarm_s)
-        )
+        end_s = self.context.latest_end_s() if self.context is not None else None
+        if self.sight.collapsed or (end_s is not None and end_s - self.sight.t_s <= self.plan.alarm_s):
+            return "fail"
+        return verdict_within(self.sight.outlook, self.sight.t_s, self.plan.alarm_s)
 
     def _forecast(self) -> Forecast:
+        return self._bounded_by_context(self._pool_forecast())
+
+    def _bounded_by_context(self, forecast: Forecast) -> Forecast:
+        """The same, ended by the context that the server states if that comes before a full pool."""
+        if self.context is None:
+            return forecast
+        changed: dict[str, Any] = {"context_length": self.context.positions}
+        end_s, pool_s = self.context.latest_end_s(), forecast.fill_time_s.estimate
+        if end_s is not None and (pool_s is None or end_s < pool_s):
+            changed |= {
+                "fill_time_s": Interval(estimate=end_s, low=None, high=end_s),
+                "limited_by": "context",
+                "reason": self.context.describe(),
+                "remaining_s": max(0.0, end_s - self.timer.now()),
+            }
+        return forecast.model_copy(update=changed)
+
+    def _pool_forecast(self) -> Forecast:
         sight = self.sight
         found = sight.outlook if sight is not None else None
         return Forecast(
@@ -258,6 +282,8 @@ class _MetricsWatch:
         text = status_text(sight, self.reading)[0].upper() + status_text(sight, self.reading)[1:] + "."
         if self.scrapes.down:
             text += " The server does not answer any more."
+        if self.context is not None and self.context.latest_end_s() is not None:
+            text += f" {self.context.describe()}."
         if sight.outlook.falling:
             text += f" {sight.outlook.reason[0].upper()}{sight.outlook.reason[1:]}."
         return text

@@ -102,7 +102,7 @@ def _encodes(group: Candidate) -> bool:
 def _none_found(config: Mapping[str, Any], groups: list[Candidate], where: str) -> UsageError:
     """What the file is, and what helps."""
     if not config:
-        return UsageError(f"{where}: it is empty, so no size of the model is in it", hint=_ELSEWHERE)
+        return UsageError(f"{where}: it is empty, so no size of the model is in it", hint=ELSEWHERE)
     kind = str(config.get("model_type", ""))[:60]
     if kind.lower() in ENCODERS_ONLY:
         return UsageError(
@@ -122,11 +122,11 @@ def _none_found(config: Mapping[str, Any], groups: list[Candidate], where: str) 
     return UsageError(
         f"{where}{': ' + part.dotted if part.path else ''}: no decoder is described: none of {names}"
         f"{'; its keys are ' + ', '.join(str(key)[:40] for key in list(config)[:6])}",
-        hint=_ELSEWHERE,
+        hint=ELSEWHERE,
     )
 
 
-_ELSEWHERE = (
+ELSEWHERE = (
     "give the config.json of the checkpoint whose sizes these are, or a profile (`metronome profiles list`)"
 )
 

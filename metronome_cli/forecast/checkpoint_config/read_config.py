@@ -17,17 +17,19 @@ from metronome_cli.config.cache_groups import (
     Dtype,
     growing_bytes_per_token,
 )
+from metronome_cli.config.profile_files import profile_names
 from metronome_cli.core.errors import UsageError
 from metronome_cli.forecast.checkpoint_config.encoder_caches import encoder_caches
 from metronome_cli.forecast.checkpoint_config.fields import MOST_LAYERS, Fields
 from metronome_cli.forecast.checkpoint_config.files import config_files, parse_config
-from metronome_cli.forecast.checkpoint_config.find_decoder import Candidate, find_decoder
+from metronome_cli.forecast.checkpoint_config.find_decoder import ELSEWHERE, Candidate, find_decoder
 from metronome_cli.forecast.checkpoint_config.groups import cache_groups, common_head_dim, common_kv_heads
 from metronome_cli.forecast.checkpoint_config.layer_kinds import Layer, read_layers
 from metronome_cli.forecast.checkpoint_config.parameters import count_parameters
 from metronome_cli.forecast.checkpoint_config.precision import cache_dtype, weight_bits, weight_dtype
 from metronome_cli.forecast.checkpoint_config.rotary_base import CLASS_DEFAULTS, rope_theta
 
+OWN = ("default", "smoke")  # profiles of no published model
 DEFAULT_DTYPE: Dtype = "bfloat16"  # of speech models as published; said in a note where it is assumed
 
 
@@ -75,7 +77,16 @@ def read_checkpoint_config(path: Path) -> tuple[DecoderConfig, Path]:
         except UsageError as error:
             first = first or error
     assert first is not None  # config_files gives at least one file
-    raise first
+    raise _with_profile(first, path)
+
+
+def _with_profile(error: UsageError, path: Path) -> UsageError:
+    """The same error; if no decoder is described and a profile has the checkpoint's name, its hint names it."""
+    folder = (path if path.is_dir() else path.parent).resolve().name.lower()
+    named = [name for name in profile_names() if len(name) > 4 and name not in OWN and name in folder]
+    if error.hint != ELSEWHERE or not named:
+        return error
+    return UsageError(error.message, hint=f"a profile of that name ships: --profile {max(named, key=len)}")
 
 
 def read_config(

@@ -24,8 +24,8 @@ PARAMETERS = {  # published sizes
     "qwen3-32b-fp8-static": 32.8e9,
 }  # fmt: skip
 MISSING = {
-    "kyutai-stt-2.6b-repo-noshape": ("num_hidden_layers", "num_attention_heads"),
-    "personaplex-empty": ("empty", "profile"),
+    "kyutai-stt-2.6b-repo-noshape": ("num_hidden_layers", "num_attention_heads", "--profile kyutai-stt-2.6b"),
+    "personaplex-empty": ("empty", "--profile personaplex"),
     "ultravox-v0.5-1b": ("text_model_id", "meta-llama/Llama-3.2-1B-Instruct"),
 }
 
