@@ -18,16 +18,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from metronome_cli.capacity.lab import Lab
+from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.measure.judge import allowed_share
 from scipy.optimize import isotonic_regression
 
 from metronome_cli.audio.open_audio import open_audio
-from metronome_cli.capacity.in_process import load_model
-from metronome_cli.capacity.lab import Lab
-from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.backends.in_process.loading import load_model
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.core.clock import ClockName
 from metronome_cli.core.stop import StopRequest
-from metronome_cli.measure.judge import allowed_share
 from metronome_cli.measure.objective import Objective
 from metronome_cli.results.capacity_result import TrialResult
 from metronome_cli.results.events import ObserverGroup
@@ -66,7 +66,7 @@ class Bench:
         self._labs = [
             Lab(
                 profile=profile,
-                make_target=model.fresh_target,
+                make_target=model.fresh_engine,
                 streams=streams,
                 objectives=objectives,
                 clock=clock,

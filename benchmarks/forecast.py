@@ -34,10 +34,11 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-
 from metronome_cli.backends.in_process.driver import Driver
 from metronome_cli.backends.in_process.population import Population
 from metronome_cli.capacity.feeder import Feeder
+from metronome_cli.measure.ledger import Ledger
+
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.clock import VirtualClock
 from metronome_cli.forecast.extrapolation import Extrapolation, extrapolate
@@ -46,7 +47,6 @@ from metronome_cli.forecast.pool_forecast import ForecastQuery, PoolBudget, fore
 from metronome_cli.load.arrivals import at_once
 from metronome_cli.load.turn_taking import DrawnTurns
 from metronome_cli.measure.confidence import binomial_interval
-from metronome_cli.measure.ledger import Ledger
 
 RATE, FITTED, PHASES, SAMPLED_S = 16_000, 0.3, 2, 0.5
 LONGEST_S = 300.0  # of a run that is played
@@ -132,10 +132,10 @@ def draw(rng: np.random.Generator, number: int) -> Case:
 
 def live_through(case: Case) -> tuple[float, list[tuple[float, float]]]:
     """Serve the sessions until one finds no block: that instant, and (time, occupancy) twice a second."""
-    from metronome_cli.backends.in_process.engine import InProcessBackend
+    from metronome_cli.backends.in_process.engine import InProcessModel
 
     profile = case.profile
-    target = InProcessBackend.load(profile, device="cpu", seed=0).fresh_target(profile, case.sessions)
+    target = InProcessModel.load(profile, device="cpu", seed=0).fresh_engine(profile, case.sessions)
     turns = profile.turn_taking
     population = Population(
         target,

@@ -34,22 +34,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from metronome_cli.backends.websocket.paced import PacedDriver, WirePopulation, here
+from metronome_cli.capacity.remote_lab import at_rate
+from metronome_cli.measure.ledger import Ledger
 from null_server import serve_null
 
 from metronome_cli.audio.library import load_library, sample_paths
 from metronome_cli.audio.streams import LoopedSpeech
-from metronome_cli.backends.streaming.pacing import beat_of
+from metronome_cli.backends.streaming.pacing import pacing_of
 from metronome_cli.backends.websocket.encoded_loop import encode_loop
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
 from metronome_cli.backends.websocket.monitor import ServerMonitor
-from metronome_cli.backends.websocket.paced import PacedDriver, WirePopulation, here
 from metronome_cli.backends.websocket.process_workers import ProcessChannel
 from metronome_cli.backends.websocket.socket_host import HostSetup, ShareLike
 from metronome_cli.backends.websocket.worker_client import WorkerClient
-from metronome_cli.capacity.remote_lab import at_rate
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.measure.histogram import LatencyHistogram
-from metronome_cli.measure.ledger import Ledger
 
 LIMIT_MS = 5.0
 PREFACE = {"realtime": 1, "vllm-realtime": 2}  # messages before the audio
@@ -117,7 +117,7 @@ class Generator:
         self.profile = at_rate(load_profile("smoke"), found.traits.sample_rate)
         library = load_library(sample_paths(), self.profile.frame.sample_rate)
         streams = LoopedSpeech(library, self.profile.frame.period_s, seed=1).shared()
-        beat = beat_of(self.profile)
+        beat = pacing_of(self.profile)
         opus = found.codec().wrap is not None
         loop = encode_loop(streams, library.sample_rate, beat.period_s, beat.pieces) if opus else None
         self.population = WirePopulation(

@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from metronome_cli.audio.open_audio import open_audio
-from metronome_cli.backends.simulated_engine import SimulatedEngine
-from metronome_cli.backends.step_engine import Target
-from metronome_cli.capacity.in_process import load_model
 from metronome_cli.capacity.lab import Lab
 from metronome_cli.capacity.point import PointPlan, PointRun
+
+from metronome_cli.audio.open_audio import open_audio
+from metronome_cli.backends.in_process.loading import load_model
+from metronome_cli.backends.simulated_engine import SimulatedEngine
+from metronome_cli.backends.step_engine import Target
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.core.stop import StopRequest
@@ -119,7 +119,7 @@ def lab_of(profile: Profile, target: str, sessions: int, observer: ObserverGroup
 
     def make(profile: Profile, seats: int) -> Target:
         if model is not None:
-            return model.fresh_target(profile, seats)
+            return model.fresh_engine(profile, seats)
         return SimulatedEngine(profile, seats, lambda batch: 0.02 + 0.0002 * batch)
 
     return Lab(

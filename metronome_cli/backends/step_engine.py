@@ -1,4 +1,4 @@
-"""What the load driver can drive."""
+"""An engine that answers batches of frames in the thread that calls it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any, Protocol
 from metronome_cli.core.types import FrameInput, PoolState, StepResult
 
 
-class Target(Protocol):
-    """Something that seats sessions and answers batches of frames, in the caller's own thread."""
+class StepEngine(Protocol):
+    """The engine of this process, or a simulated one."""
 
     def open(self, age_s: float = 0.0) -> int:
-        """Seat a session that has already lived `age_s` seconds; its slot. Raises SlotRefused."""
+        """Open a session that has already lived `age_s` seconds: its slot. Raises SessionRefused."""
 
     def step(self, frames: Sequence[FrameInput]) -> StepResult:
         """Answer one frame of each session given, in one batch."""
 
     def close(self, slot: int) -> None:
-        """Leave the seat; its memory is free for others at once."""
+        """Free the slot and its memory."""
 
     def pool(self) -> PoolState:
         """The pool now."""
 
     def blocks_at(self, age_s: float) -> int:
-        """Most blocks that one session holds up to that age, at its mean rate, for planning memory."""
+        """Most blocks that one session holds up to that age, at its mean rate."""
 
     def describe(self) -> dict[str, Any]:
-        """What ran: device, path through the layers, weights, bytes, stages."""
+        """What runs: device, path through the layers, weights, bytes, stages."""

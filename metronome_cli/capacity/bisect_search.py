@@ -5,8 +5,8 @@ What is reported as safe was confirmed at the stated confidence; what is reporte
 
 from __future__ import annotations
 
-from metronome_cli.capacity.point import PointPlan, memory_plan
 from metronome_cli.capacity.scout import NOT_BY_CHANCE, Scout, SearchState
+from metronome_cli.capacity.trial_plan import TrialPlan, memory_plan
 from metronome_cli.core.formatting import plural
 from metronome_cli.results.capacity_result import TrialResult
 
@@ -18,9 +18,9 @@ class Search(Scout):
 
     def run(self) -> SearchState:
         candidate = self._scouted()
-        if candidate is not None and not self.lab.stop():
+        if candidate is not None and not self.context.stop():
             self._settle(candidate)
-        if self.lab.stop() and self.found.undecided is None:
+        if self.context.stop() and self.found.undecided is None:
             self.found.undecided = "interrupted"
         return self.found
 
@@ -29,7 +29,7 @@ class Search(Scout):
         found, stride = self.found, self.found.step
         for _ in range(DOWNWARD_TRIES):
             point = self._confirm(candidate)
-            if self.lab.stop():
+            if self.context.stop():
                 return
             if point.verdict == "pass":
                 found.safe = candidate
@@ -73,25 +73,29 @@ class Search(Scout):
             return self._judged(sessions, role)
 
     def _judged(self, sessions: int, role: str) -> TrialResult:
-        length_s = self.lab.session_length_s
+        length_s = self.context.session_length_s
+        if not self._sets_age:  # a bounded cache cannot be told from a growing one, so whole sessions confirm
+            return self._run(TrialPlan(sessions, role, ages="start", length_s=length_s))
         if self._soak:
-            return self._run(PointPlan(sessions, "soak", ages="start", length_s=length_s, settle_early=False))
+            return self._run(TrialPlan(sessions, "soak", ages="start", length_s=length_s, until="end"))
         if self._grows:
             return self._run(
-                PointPlan(sessions, role, ages="end", length_s=self._last_s(self.lab.steps_needed))
+                TrialPlan(sessions, role, ages="end", length_s=self._last_s(self.context.batches_to_prove))
             )
-        point = self._run(PointPlan(sessions, role, max_steps=self._confirm_steps))
-        if point.verdict == "pass" and not self.lab.stop():
+        point = self._run(TrialPlan(sessions, role, max_batches=self._confirm_steps))
+        if point.verdict == "pass" and not self.context.stop():
             return self._all_old(sessions)
         return point
 
     def _all_old(self, sessions: int) -> TrialResult:
-        return self._run(memory_plan(self.lab, sessions))
+        return self._run(memory_plan(sessions, self.context.session_length_s, self.context.period_s))
 
     def _show_the_next_fails(self) -> None:
         found = self.found
         assert found.safe is not None
-        while not self.lab.stop():
+        if found.safe == self.slots:
+            found.step = 1
+        while not self.context.stop():
             if found.first_failing is not None and (
                 found.first_failing - found.safe <= found.step or self._out_of_time()
             ):
@@ -105,7 +109,7 @@ class Search(Scout):
             if self.memory_known and following > self.memory_limit:
                 self._show_memory_fails(self.memory_limit + 1)
                 return
-            if following > self.lab.max_sessions:
+            if following > self.context.max_sessions:
                 found.binding = "slots"
                 return
             point = self._confirm(following, role="exceed")
@@ -131,7 +135,7 @@ class Search(Scout):
         until one does.
         """
         sessions = max([sessions, *(point.sessions for point in self.points if point.verdict != "fail")])
-        while sessions < self.ceiling and not self.lab.stop():
+        while sessions < self.ceiling and not self.context.stop():
             sessions = min(self.ceiling, sessions + max(1, sessions // 2))
             self._look(sessions)
             if self.found.first_failing is not None:

@@ -14,31 +14,35 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from metronome_cli import __version__
 from metronome_cli.audio.open_audio import open_audio
-from metronome_cli.backends.in_process.population import AudioSource
+from metronome_cli.backends.in_process.backend import InProcessBackend
+from metronome_cli.backends.in_process.loading import load_model
+from metronome_cli.backends.interface import Backend, BackendTraits
 from metronome_cli.capacity.aimd import AimdGains
 from metronome_cli.capacity.bisect_search import Search
 from metronome_cli.capacity.conclusion import Conclusion
-from metronome_cli.capacity.in_process import load_model
-from metronome_cli.capacity.lab import Lab, TargetFactory, batches_to_confirm
+from metronome_cli.capacity.context import TrialContext, batches_to_confirm
 from metronome_cli.capacity.plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
-from metronome_cli.capacity.point import PointPlan, PointRun, memory_plan
 from metronome_cli.capacity.policy_comparison import (
     ADMISSION_GAINS,
     GUARDED,
-    OfferedLoad,
+    Offer,
     compare_policies,
     default_variants,
 )
 from metronome_cli.capacity.repeats import predicted_collapse, run_repeats
-from metronome_cli.capacity.replay import TraceReplay, recorded_load
+from metronome_cli.capacity.replay import TraceReplay, check_replayable, recorded_load
 from metronome_cli.capacity.summary import summarize
+from metronome_cli.capacity.trial import Trial, TrialOutcome
+from metronome_cli.capacity.trial_plan import TrialPlan, memory_plan
 from metronome_cli.core.errors import EngineError, Status, exit_code_for
 from metronome_cli.core.formatting import duration, plural
 from metronome_cli.core.stop import LoadInterrupted, StopRequest
+from metronome_cli.forecast.trace_forecast import with_forecast
+from metronome_cli.load.trace import LoopedAudio
 from metronome_cli.load.trace_match import KeptLoad
 from metronome_cli.measure.environment import environment
 from metronome_cli.measure.machine_load import CpuLoadSampler
@@ -46,19 +50,20 @@ from metronome_cli.measure.stall import StallDetector
 from metronome_cli.results.audio_files import AudioFiles
 from metronome_cli.results.capacity_result import TrialResult
 from metronome_cli.results.events import Observer, ObserverGroup
+from metronome_cli.results.forecast_result import Forecast
 from metronome_cli.results.load_generator import generator_of
 from metronome_cli.results.policy_runs import PolicyRun, RepeatSeries
 from metronome_cli.results.run_report import Report
 
-Builder = Callable[[CapacityPlan, Observer], TargetFactory]
-L = TypeVar("L", bound=Lab)
+Builder = Callable[[CapacityPlan, Observer], Backend]  # loads or reaches the system under test
 
 
-def build_in_process(plan: CapacityPlan, observer: Observer) -> TargetFactory:
-    """Load the model once; every call of what comes back makes a fresh engine on its weights."""
-    return load_model(
+def build_in_process(plan: CapacityPlan, observer: Observer) -> Backend:
+    """The engine of this process; its model is loaded once for all trials."""
+    model = load_model(
         plan.profile, device=plan.device, seed=plan.seed, weights=plan.weights, observer=observer
-    ).fresh_target
+    )
+    return InProcessBackend(model.fresh_engine, plan.profile)
 
 
 def run_capacity(
@@ -66,21 +71,30 @@ def run_capacity(
     observer: Observer | None = None,
     stop: StopRequest | None = None,
     build: Builder = build_in_process,
+    traits: BackendTraits = InProcessBackend.traits,
 ) -> Report:
-    """Run it. Raises UsageError for bad input before anything is measured; later faults end in the report."""
-    return CapacityRun(plan, observer or ObserverGroup(), stop or StopRequest(), build).run()
+    """Run it on the backend that `build` makes. Raises UsageError for bad input before anything is measured; later
+    faults end in the report.
+    """
+    return CapacityRun(plan, observer or ObserverGroup(), stop or StopRequest(), build, traits).run()
 
 
 class CapacityRun:
     """One run of one plan; what is known so far, and the report that it makes at any instant."""
 
-    _whole_frames = False  # whether speech is dealt out in whole frames
-    _in_this_process = True
-    _lives_once = False  # whether no session is followed by another, whatever the policy
-
-    def __init__(self, plan: CapacityPlan, observer: Observer, stop: StopRequest, build: Builder) -> None:
+    def __init__(
+        self,
+        plan: CapacityPlan,
+        observer: Observer,
+        stop: StopRequest,
+        build: Builder,
+        traits: BackendTraits = InProcessBackend.traits,
+    ) -> None:
         self.kept_load = KeptLoad(plan, observer)
+        if self.kept_load.recorded is not None:
+            check_replayable(self.kept_load.recorded, traits)
         plan = self.plan = self.kept_load.plan
+        self.traits = traits
         self.observer = observer
         self.stop = stop
         self.points: list[TrialResult] = []
@@ -88,11 +102,11 @@ class CapacityRun:
         self.trials: list[RepeatSeries] = []
         self.search: Search | None = None
         self.replay: TraceReplay | None = None
+        self.backend: Backend | None = None
+        self.forecast: Forecast | None = None  # of the trial that says most about the pool
         self.error: str | None = None
         self.audio = AudioFiles()
-        self.engine: dict[str, object] = {}
-        self.weights: str | None = None
-        self.pulse = StallDetector()
+        self.stalls = StallDetector()
         self._load = CpuLoadSampler()
         self._build = build
         self._began_s = time.perf_counter()
@@ -102,17 +116,18 @@ class CapacityRun:
         plan = self.plan
         seed = self.kept_load.audio_seed
         speech, self.audio = open_audio(plan.audio, plan.profile.frame, seed, self.observer)
-        streams = self.kept_load.open(speech, whole_frames=self._whole_frames)
+        streams = self.kept_load.open(speech, whole_frames=self.traits.whole_frames)
         self._announce()
         try:
-            with self.pulse:
+            with self.stalls:
                 if not self.stop():
                     self._measure(streams)
         except LoadInterrupted:
             self.observer.notice("stopped while the model was loaded")
         except EngineError as error:
-            self.error = error.message
-            self.observer.notice(f"the engine failed: {error.message}")
+            if not self.stop():  # an interrupt also interrupts an engine: that is no failure of it
+                self.error = error.message
+                self.observer.notice(f"the engine failed: {error.message}")
         finally:
             self.kept_load.close()
         report = self.report()
@@ -135,50 +150,58 @@ class CapacityRun:
         dumped = partial.model_dump(mode="json", by_alias=True)
         self.observer.event("run_started", {key: dumped[key] for key in keys})
 
-    def _measure(self, streams: AudioSource) -> None:
+    @property
+    def engine(self) -> dict[str, Any]:
+        """What runs, as far as it is known."""
+        return {} if self.backend is None else self.backend.describe()
+
+    @property
+    def weights(self) -> str | None:
+        """Where the weights are from; None before anything is loaded."""
+        return None if self.backend is None else str(self.engine.get("weights", "random"))
+
+    def _measure(self, audio: LoopedAudio) -> None:
         plan = self.plan
         self.observer.phase("load", f"loading {plan.profile.name}")
-        with self.stop.during_load() if self._in_this_process else nullcontext():
-            make_target = self._build(plan, self.observer)
-            self.engine = make_target(plan.profile, 1).describe()
-        self.observer.event("backend_started", self.engine)
-        self.weights = str(self.engine.get("weights", "random"))
+        with self.stop.during_load() if self.traits.in_this_process else nullcontext():
+            self.backend = self._build(plan, self.observer)
+            described = self.engine
+        self.observer.event("backend_started", described)
         if self.stop():
             return
-        lab = self._lab(make_target, streams)
+        context = self._context(self.backend, audio)
+        self._tell_of_few_batches(context)
         if plan.compare or plan.guard:
-            self._compare(lab)
+            self._compare(context)
         elif self.kept_load.recorded is not None:
-            self.replay = TraceReplay(lab, self.kept_load.recorded)
+            self.replay = TraceReplay(context, self.kept_load.recorded, self._note)
             self.points = self.replay.points
             self.replay.run()
         elif plan.trials is not None and plan.sessions is not None:
             policies = list(dict.fromkeys([plan.profile.policy_spec, plan.bounded_policy()]))
-            run_repeats(lab, policies, plan.sessions, plan.trials, predicted_collapse, into=self.trials)
+            run_repeats(context, policies, plan.sessions, plan.trials, predicted_collapse, into=self.trials)
         elif plan.sessions is not None:
-            self._judge_one(lab, plan.sessions)
+            self._judge_one(context, plan.sessions)
         else:
             self.search = Search(
-                lab,
+                context,
                 plan.gains or AimdGains(),
                 plan.method,
-                soak=plan.soak,
+                soak=plan.soak or not self.traits.sets_age,
                 confirm_steps=plan.confirm_steps,
                 budget_s=plan.budget_s,
+                note=self._note,
             )
             self.points = self.search.points
             self.search.run()
 
-    def _lab(self, make_target: TargetFactory, streams: AudioSource) -> Lab:
-        return self._lab_of(Lab, make_target, streams)
-
-    def _lab_of(self, kind: type[L], make_target: TargetFactory, streams: AudioSource, **own: Any) -> L:
-        """The conditions that all points share, as a lab of that kind; `own` is what it has beside them."""
+    def _context(self, backend: Backend, audio: LoopedAudio) -> TrialContext:
+        """The conditions that all trials share."""
         plan = self.plan
-        lab = kind(
+        return TrialContext(
+            backend=backend,
             profile=plan.profile,
-            make_target=make_target,
-            streams=streams,
+            audio=audio,
             objectives=plan.judged_by(),
             clock=plan.clock,
             batching=plan.batching,
@@ -189,49 +212,53 @@ class CapacityRun:
             max_sessions=plan.max_sessions,
             random_weights=self.weights == "random",
             began_s=self._began_s,
-            pulse=self.pulse,
-            recorder=self.kept_load.recorder,
-            **own,
+            stalls=self.stalls,
+            trace_recorder=self.kept_load.recorder,
         )
-        self._tell_of_few_steps(lab)
-        return lab
 
-    def _tell_of_few_steps(self, lab: Lab) -> None:
-        """One session has a step a beat; where it lives only once, its beats may be fewer than a proof needs."""
-        plan, beats = self.plan, int(self.plan.length_s / lab.period_s)
-        once = self._lives_once or plan.soak or plan.profile.policy_spec.grows
-        if not plan.judges or plan.replay is not None or not once or beats >= lab.steps_needed:
+    def _note(self, outcome: TrialOutcome) -> None:
+        """Keep the forecast of a trial, unless a full pool is known already: that says more than what may follow."""
+        if outcome.forecast is not None and (
+            self.forecast is None or self.forecast.observed_fill_time_s is None
+        ):
+            self.forecast = outcome.forecast
+
+    def _tell_of_few_batches(self, context: TrialContext) -> None:
+        """One session has a batch per period; if it is not replaced, those may be fewer than a proof needs."""
+        plan, periods = self.plan, int(self.plan.length_s / context.period_s)
+        once = self.traits.batch == "period" or plan.soak or plan.profile.policy_spec.grows
+        if not plan.judges or plan.replay is not None or not once or periods >= context.batches_to_prove:
             return
-        enough = duration(math.ceil(lab.steps_needed * lab.period_s))
+        enough = duration(math.ceil(context.batches_to_prove * context.period_s))
         self.observer.notice(
-            f"{duration(plan.length_s)} have {plural(beats, 'beat')}, and a proof needs {lab.steps_needed:,} steps: "
-            f"few sessions may settle nothing (--session-length {enough} would)"
+            f"{duration(plan.length_s)} have {plural(periods, 'period')}, and a proof needs "
+            f"{context.batches_to_prove:,} batches: few sessions may settle nothing (--session-length {enough} would)"
         )
 
-    def _compare(self, lab: Lab) -> None:
+    def _compare(self, context: TrialContext) -> None:
         plan = self.plan
-        arms = (GUARDED,) if plan.guard and not plan.compare else default_variants(plan.bounded_policy())
-        offer = OfferedLoad(
-            plan.offered or DEFAULT_OFFERED, plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S
-        )
+        variants = (GUARDED,) if plan.guard and not plan.compare else default_variants(plan.bounded_policy())
+        offer = Offer(plan.offered or DEFAULT_OFFERED, plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S)
         if self.kept_load.recorded is not None:
-            offer = recorded_load(lab, self.kept_load.recorded)
-        compare_policies(lab, arms, offer, plan.gains or ADMISSION_GAINS, into=self.arms)
+            context, offer = recorded_load(context, self.kept_load.recorded)
+        compare_policies(context, variants, offer, plan.gains or ADMISSION_GAINS, into=self.arms)
 
-    def _judge_one(self, lab: Lab, sessions: int) -> None:
-        point = PointRun(lab, self._single(lab, sessions)).run(into=self.points)
-        lived_through = point.duration_s >= self.plan.length_s
-        if point.verdict == "pass" and not lived_through and not self.stop():
-            PointRun(lab, memory_plan(lab, sessions)).run(into=self.points)
+    def _judge_one(self, context: TrialContext, sessions: int) -> None:
+        outcome = Trial(context, self._single(context, sessions)).run(into=self.points)
+        self._note(outcome)
+        lived_through = outcome.result.duration_s >= self.plan.length_s
+        ages = self.traits.sets_age and not lived_through
+        if outcome.result.verdict == "pass" and ages and not self.stop():
+            memory = memory_plan(sessions, self.plan.length_s, context.period_s)
+            self._note(Trial(context, memory).run(into=self.points))
 
-    def _single(self, lab: Lab, sessions: int) -> PointPlan:
-        """One N. A cache that grows is lived through from birth; a bounded one is met at every age."""
+    def _single(self, context: TrialContext, sessions: int) -> TrialPlan:
+        """One N. A cache that grows is followed from its start; a bounded one is met at every age."""
         plan = self.plan
-        if plan.soak or plan.profile.policy_spec.grows:
-            return PointPlan(sessions, "single", ages="start", length_s=plan.length_s, settle_early=False)
-        return PointPlan(
-            sessions, "single", max_steps=batches_to_confirm(lab.steps_needed, plan.confirm_steps)
-        )
+        if plan.soak or plan.profile.policy_spec.grows or not self.traits.sets_age:
+            return TrialPlan(sessions, "single", ages="start", length_s=plan.length_s, until="end")
+        most = batches_to_confirm(context.batches_to_prove, plan.confirm_steps)
+        return TrialPlan(sessions, "single", max_batches=most)
 
     # -- the report ---------------------------------------------------------------------------------------------
 
@@ -259,11 +286,11 @@ class CapacityRun:
             repeats=self.trials,
             load_generator=generator_of(self.points),
             audio=self.audio,
-            backend=dict(self.engine),
+            backend=self.engine,
             error=self.error,
         )
         report.summary = summarize(report, found.decisive)
-        return report
+        return with_forecast(report, self.forecast, self.traits.whose)
 
     def _findings(self) -> Conclusion:
         return Conclusion(
@@ -272,7 +299,7 @@ class CapacityRun:
 
     def _busy_cores(self) -> float | None:
         """What others kept busy meanwhile; None where a server or an engine of its own is among the others."""
-        return self._load.others() if self._in_this_process else None
+        return self._load.others() if self.traits.in_this_process else None
 
     def _status(self) -> Status:
         if self.error is not None:

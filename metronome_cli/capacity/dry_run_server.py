@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from metronome_cli.audio.open_audio import check_audio
+from metronome_cli.backends.websocket.backend import WebsocketBackend, WebsocketSetup, at_rate
 from metronome_cli.backends.websocket.endpoint import candidates, endpoint
 from metronome_cli.capacity.dry_run import aligned, plan_dict
 from metronome_cli.capacity.duration import DurationEstimate, estimate_duration
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.capacity.remote_lab import WebsocketSetup, at_rate
-from metronome_cli.capacity.remote_replay import refuse_for_server
+from metronome_cli.capacity.replay import check_replayable
 from metronome_cli.core.formatting import plural
 from metronome_cli.core.http import shown
 from metronome_cli.core.quantities import format_duration
@@ -76,7 +76,7 @@ class ServerOutline:
 def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
     """What `run_remote_capacity` would do. Raises UsageError where that would before it knocks."""
     need_libraries()
-    remote.crew()
+    remote.host_starter()
     protocols = candidates(remote.target) if remote.protocol == "auto" else (remote.protocol,)
     found = [
         endpoint(remote.target, name, remote.limits, remote.environ, remote.model, remote.ca_file)
@@ -87,7 +87,7 @@ def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
     kept_load = KeptLoad(replace(plan, profile=profile, clock="real", batching="continuous"), ObserverGroup())
     recorded, plan = kept_load.recorded, kept_load.plan
     if recorded is not None:
-        refuse_for_server(recorded)
+        check_replayable(recorded, WebsocketBackend.traits)
     check_audio(plan.audio, profile.frame)
     return ServerOutline(
         target=shown(remote.target),

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from metronome_cli.capacity.aimd import AimdGains
 from metronome_cli.capacity.bisect_search import DOWNWARD_TRIES
 from metronome_cli.capacity.budget import Budget
-from metronome_cli.capacity.lab import CONFIDENCE, batches_to_confirm, batches_to_prove
+from metronome_cli.capacity.context import batches_to_confirm, batches_to_prove
 from metronome_cli.capacity.plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
-from metronome_cli.capacity.point import WARM_UP_STEPS
 from metronome_cli.capacity.policy_comparison import GUARDED, default_variants
 from metronome_cli.capacity.scout import LOOK_STEPS, RAMP_WINDOW_PERIODS, RAMP_WINDOWS
+from metronome_cli.capacity.trial import WARM_UP_BATCHES
 from metronome_cli.core.formatting import plural
 from metronome_cli.core.quantities import format_duration
 from metronome_cli.load.arrivals import ramp
@@ -136,7 +136,7 @@ def _arms(plan: CapacityPlan) -> DurationEstimate:
     count = plan.offered or DEFAULT_OFFERED
     rate = plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S
     arms = (GUARDED,) if plan.guard and not plan.compare else default_variants(plan.bounded_policy())
-    last_s = max(arrival.at_s for arrival in ramp(count, rate))
+    last_s = max(arrival.start_s for arrival in ramp(count, rate))
     does = f"offers {plural(count, 'caller')} at {rate:g}/s to {plural(len(arms), 'arm')}"
     return DurationEstimate(
         does, plan.clock, tuple(RunPhase(arm.name, last_s, plan.length_s + count / rate) for arm in arms)
@@ -146,7 +146,7 @@ def _arms(plan: CapacityPlan) -> DurationEstimate:
 def _single(plan: CapacityPlan, server: bool) -> tuple[RunPhase, ...]:
     if server or plan.soak or plan.profile.policy_spec.grows:
         return (RunPhase("the whole life", 0.0, plan.length_s),)
-    judged_s = (_confirm_steps(plan) + WARM_UP_STEPS) * plan.profile.frame.period_s
+    judged_s = (_confirm_steps(plan) + WARM_UP_BATCHES) * plan.profile.frame.period_s
     return RunPhase("judged steps", 0.0, judged_s), RunPhase("everybody old", 0.0, _old_s(plan))
 
 
@@ -155,7 +155,7 @@ def _search(plan: CapacityPlan, server: bool) -> DurationEstimate:
     budget_s = Budget(0.0, period_s, plan.budget_s).total_s
     most = max(2, min(plan.max_sessions, plan.profile.max_batch_size * 16))
     halvings = math.ceil(math.log2(most))
-    look_s, one_s = 2 * (LOOK_STEPS + WARM_UP_STEPS) * period_s, _confirm_s(plan, server)
+    look_s, one_s = 2 * (LOOK_STEPS + WARM_UP_BATCHES) * period_s, _confirm_s(plan, server)
     looks_s, leaps_s = 2 * halvings * look_s, math.ceil(math.log(most, LEAP)) * look_s
     further_s = FURTHER * one_s
     if plan.clock == "real":
@@ -185,18 +185,18 @@ def _confirm_s(plan: CapacityPlan, server: bool) -> float:
     if server or plan.soak:
         return length_s
     if plan.profile.policy_spec.grows:
-        steps = 1.05 * batches_to_prove(plan.judged_by(), CONFIDENCE) + 2 * WARM_UP_STEPS
+        steps = 1.05 * batches_to_prove(plan.judged_by(), plan.profile) + 2 * WARM_UP_BATCHES
         return min(length_s, steps * period_s)
-    return (_confirm_steps(plan) + WARM_UP_STEPS) * period_s + _old_s(plan)
+    return (_confirm_steps(plan) + WARM_UP_BATCHES) * period_s + _old_s(plan)
 
 
 def _confirm_steps(plan: CapacityPlan) -> int:
-    needed = batches_to_prove(plan.judged_by(), CONFIDENCE)
+    needed = batches_to_prove(plan.judged_by(), plan.profile)
     return batches_to_confirm(needed, plan.confirm_steps)
 
 
 def _old_s(plan: CapacityPlan) -> float:
-    return min(plan.length_s, 2 * WARM_UP_STEPS * plan.profile.frame.period_s)
+    return min(plan.length_s, 2 * WARM_UP_BATCHES * plan.profile.frame.period_s)
 
 
 def _span(least_s: float, most_s: float) -> str:

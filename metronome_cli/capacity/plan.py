@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from metronome_cli.backends.in_process.driver import Batching
 from metronome_cli.capacity.aimd import AimdGains
 from metronome_cli.capacity.scout import SearchMethod
 from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.clock import ClockName
 from metronome_cli.core.errors import UsageError
+from metronome_cli.core.session import Batching
 from metronome_cli.measure.objective import Objective
 
 DEFAULT_CONFIRM_STEPS = 1000

@@ -10,32 +10,24 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from metronome_cli.capacity.aimd import AimdController, AimdGains
-from metronome_cli.capacity.counted import collapse_result, objective_result
-from metronome_cli.capacity.feeder import Feeder
-from metronome_cli.capacity.lab import Lab
+from metronome_cli.capacity.context import TrialContext
 from metronome_cli.capacity.memory_guard import ActiveSession, BlockGrowth, MemoryGuard
-from metronome_cli.capacity.progress import time_done
-from metronome_cli.capacity.windows import WindowReporter
+from metronome_cli.capacity.offered_load import OfferedLoad
+from metronome_cli.capacity.trial import Trial, TrialOutcome
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.core.formatting import plural
 from metronome_cli.core.quantities import format_duration
+from metronome_cli.core.session import SessionSpec
 from metronome_cli.core.types import EndReason
 from metronome_cli.forecast.speaking_time import spoken_moments
-from metronome_cli.load.arrivals import Arrival, ramp
+from metronome_cli.load.arrivals import ramp
 from metronome_cli.load.trace import RecordedTrial, TraceTrial
 from metronome_cli.load.turn_taking import TurnTakingProcess
-from metronome_cli.measure.judge import (
-    Judgement,
-    TrialEvidence,
-    judge,
-    lateness_reason,
-    without_timing_verdicts,
-)
-from metronome_cli.measure.silence import SilenceDetector, silence_timeout_s
-from metronome_cli.results.measured import Collapse
+from metronome_cli.measure.recorder import Counts
 from metronome_cli.results.policy_runs import PolicyRun
 
 LOST: tuple[EndReason, ...] = ("context_limit", "rejected", "fell_behind", "engine_error", "completed_silent")
@@ -51,17 +43,17 @@ class PolicyVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedLoad:
+class Offer:
     """Who comes: `sessions` callers at `rate_per_s`, each for the session length; or those of a recorded arm."""
 
     sessions: int
     rate_per_s: float
     recorded: RecordedTrial | None = None
 
-    def arrivals(self, session_length_s: float) -> Iterable[Arrival]:
+    def arrivals(self, session_length_s: float) -> Iterable[SessionSpec]:
         """In order of time."""
         if self.recorded is not None:
-            return [caller.arrival for caller in self.recorded.callers]
+            return [session.spec for session in self.recorded.callers]
         return ramp(self.sessions, self.rate_per_s, session_length_s)
 
     def length_s(self, session_length_s: float) -> float:
@@ -87,143 +79,137 @@ def default_variants(bounded: CachePolicySpec) -> tuple[PolicyVariant, ...]:
 
 
 def compare_policies(
-    lab: Lab, arms: Sequence[PolicyVariant], offer: OfferedLoad, gains: AimdGains, into: list[PolicyRun]
+    context: TrialContext,
+    variants: Sequence[PolicyVariant],
+    offer: Offer,
+    gains: AimdGains,
+    into: list[PolicyRun],
 ) -> None:
-    """Every arm on a fresh engine under the same offered load; each is added to `into` when it is done."""
-    for index, arm in enumerate(arms):
-        share = 0.05 + 0.95 * index / len(arms), 0.05 + 0.95 * (index + 1) / len(arms)
-        profile = lab.profile.model_copy(update={"policy": str(arm.policy)})
-        ArmRun(replace(lab, profile=profile, progress=share), arm, offer, gains).run(into)
-        if lab.stop():
+    """Every variant on a fresh engine under the same offered load; each is added to `into` when it is done."""
+    for index, variant in enumerate(variants):
+        context.progress.span(0.05 + 0.95 * index / len(variants), 0.05 + 0.95 * (index + 1) / len(variants))
+        _run_variant(context.under(str(variant.policy)), variant, offer, gains, into)
+        if context.stop():
             break
 
 
-class ArmRun:
-    """One arm, window by window."""
+class AdmissionControl:
+    """Implements `Admission`: AIMD on frame latency, and a forecast of the pool's use with a guard."""
 
-    def __init__(self, lab: Lab, plan: PolicyVariant, offer: OfferedLoad, gains: AimdGains) -> None:
-        self.lab = lab
-        self.plan = plan
-        self.length_s = offer.length_s(lab.session_length_s)
-        self.gains = gains
-        head = TraceTrial(kind="arm", purpose=plan.name, sessions=offer.sessions, length_s=self.length_s)
-        self.driver = lab.driver(min(offer.sessions, lab.max_sessions), head)
-        self.controller = AimdController(gains, lab.deadline_ms)
-        self.feeder = Feeder(self.driver, offer.arrivals(lab.session_length_s), self._admits)
-        self.watch = WindowReporter(lab, self.driver, plan.name, str(offer))
-        self.collapse: Collapse | None = None
-        self._guard = self._make_guard() if plan.guard else None
+    def __init__(
+        self, context: TrialContext, variant: PolicyVariant, gains: AimdGains, total_blocks: int
+    ) -> None:
+        self.window_s = gains.window_s
+        self.guard = MemoryGuard(block_growth(context), total_blocks) if variant.guard else None
+        self._controller = AimdController(gains, context.deadline_ms)
+        self._quantile = gains.quantile
+        self._name = variant.name
+        self._observer = context.observer
 
-    def run(self, into: list[PolicyRun]) -> None:
-        """The arm is added to `into`, when the engine fails with what was seen until then. Raises EngineError."""
-        try:
-            self._drive()
-        finally:
-            self.lab.recorder.end(min(self.driver.clock.now(), self.length_s))
-            into.append(self._arm())
-            self.lab.observer.event("policy_run", into[-1].model_dump(mode="json"))
+    @property
+    def session_limit(self) -> float:
+        return self._controller.cap
 
-    def _drive(self) -> None:
-        silence = SilenceDetector(self.driver.ledger, silence_timeout_s(self.lab.period_s))
-        clock = self.driver.clock
-        self.feeder.seat_first()
-        while clock.now() < self.length_s and not self.lab.stop() and not self._deserted():
-            self.feeder.run_until(min(clock.now() + self.gains.window_s, self.length_s))
-            self._control()
-            if self.collapse is None and silence.collapsed(clock.now()):
-                self.collapse = collapse_result(self.driver)
-                self.lab.observer.event(
-                    "collapse", {"policy_run": self.plan.name, **self.collapse.model_dump()}
-                )
-
-    def _deserted(self) -> bool:
-        return (
-            self.feeder.offered > 0 and not len(self.driver.population) and self.feeder.next_s > self.length_s
-        )
-
-    def _control(self) -> None:
-        watch = self.watch
-        watch.cap, watch.offered = self.controller.cap, self.feeder.offered
-        watch.shed = self.feeder.rejected + self.feeder.refused
-        tally, _ = watch.close_window(time_done(self.driver.clock.now(), self.length_s))
-        seated = len(self.driver.population)
-        quantile = tally.latency.percentile(self.gains.quantile)
-        decision = self.controller.update(quantile, tally.misses > 0, seated)
-        self.lab.observer.event(
-            "admission",
-            {
-                "policy_run": self.plan.name,
-                "t_s": self.driver.clock.now(),
-                "session_limit": decision.cap,
-                "action": decision.action,
-            },
-        )
-
-    def _admits(self, arrival: Arrival) -> bool:
-        if len(self.driver.population) >= int(self.controller.cap):
+    def admits(self, session: SessionSpec, load: OfferedLoad) -> bool:
+        if len(load) >= int(self._controller.cap):
             return False
-        if self._guard is None:
+        pool = load.run.stats().pool
+        if self.guard is None or pool is None:
             return True
-        now = self.driver.clock.now()
-        seats = [
-            ActiveSession(now - s.start_s + s.age_s, s.end_s - s.start_s + s.age_s)
-            for s in self.driver.population.sessions()
-        ]
-        newcomer = ActiveSession(arrival.age_s, arrival.age_s + arrival.lifetime_s)
-        return self._guard.admits(seats, newcomer, self.driver.population.target.pool().used_blocks)
+        now_s = load.run.clock.now()
+        open_ = [_active(state.spec, now_s) for state in load.recorder.active.values()]
+        return self.guard.admits(open_, _active(session, session.start_s), pool.used_blocks)
 
-    def _make_guard(self) -> MemoryGuard:
-        target = self.driver.population.target
-        return MemoryGuard(block_growth(self.lab), target.pool().total_blocks)
-
-    def _why_nobody(self) -> str:
-        """What one session needs against what the pool has, where the guard admitted nobody."""
-        population = self.driver.population
-        if self._guard is None or len(population) or population.ended:
-            return ""
-        length_s, pool = self.lab.session_length_s, population.target.pool().total_blocks
-        need = math.ceil(self._guard.peak_blocks([ActiveSession(0.0, length_s)], 0.0))
-        if need <= pool:
-            return ""
-        return (
-            f"nobody is admitted: one session may need {need:,} blocks by the end of its {format_duration(length_s)}, "
-            f"and the pool has {pool:,}"
-        )
-
-    def _arm(self) -> PolicyRun:
-        timeline = self.watch.timeline
-        evidence = TrialEvidence(self.driver.ledger, self.driver.occupancy_max, self.driver.lost_beat)
-        settled = [p.sessions for p in timeline[len(timeline) // 3 : 2 * len(timeline) // 3]]
-        population = self.driver.population
-        silent = sum(session.fell_silent for session in population.sessions())
-        return PolicyRun(
-            name=self.plan.name,
-            policy=str(self.plan.policy),
-            admission_control="memory" if self.plan.guard else None,
-            mean_sessions_mid_run=statistics.fmean(settled) if settled else None,
-            collapsed=self.collapse is not None,
-            collapse=self.collapse,
-            sessions_lost=sum(population.ended[reason] for reason in LOST) + silent,
-            occupancy_max=self.driver.occupancy_max,
-            filled_share=self.driver.occupancy_max if self.plan.guard else None,
-            objectives=[objective_result(judgement) for judgement in self._judged(evidence)],
-            load_generator_late=lateness_reason(self.driver.ledger),
-            no_admission_reason=self._why_nobody(),
-            windows=timeline,
-            windows_merged=self.watch.windows.each,
-        )
-
-    def _judged(self, evidence: TrialEvidence) -> list[Judgement]:
-        judged = [judge(o, evidence, self.lab.confidence) for o in self.lab.objectives]
-        return without_timing_verdicts(judged, lateness_reason(self.driver.ledger))
+    def after_window(self, counts: Counts, load: OfferedLoad) -> None:
+        latency_ms = counts.latency.percentile(self._quantile)
+        decision = self._controller.update(latency_ms, counts.misses > 0, len(load))
+        data = {
+            "policy_run": self._name,
+            "t_s": load.run.clock.now(),
+            "session_limit": decision.cap,
+            "action": decision.action,
+        }
+        self._observer.event("admission", data)
 
 
-def block_growth(lab: Lab) -> BlockGrowth:
+def _active(session: SessionSpec, now_s: float) -> ActiveSession:
+    """A session as the memory guard sees it at that instant."""
+    return ActiveSession(now_s - session.start_s + session.age_s, session.age_s + session.lifetime_s)
+
+
+def _run_variant(
+    context: TrialContext, variant: PolicyVariant, offer: Offer, gains: AimdGains, into: list[PolicyRun]
+) -> None:
+    """One variant, added to `into`; if the engine fails, with what was seen until then. Raises EngineError after it."""
+    length_s, demand = offer.length_s(context.session_length_s), context.kv_demand()
+    total_blocks = demand.total if demand is not None else 0
+    admission = AdmissionControl(context, variant, gains, total_blocks)
+    trial = Trial(
+        context,
+        TrialPlan(offer.sessions, variant.name, ages="start", length_s=length_s, until="end"),
+        admission,
+        sessions=list(offer.arrivals(context.session_length_s)),
+        slots=min(offer.sessions, context.max_sessions),
+        head=TraceTrial(kind="arm", purpose=variant.name, sessions=offer.sessions, length_s=length_s),
+        detail=str(offer),
+    )
+    outcome = trial.measure()
+    into.append(_policy_run(context, variant, admission, outcome, total_blocks))
+    context.observer.event("policy_run", into[-1].model_dump(mode="json"))
+    if outcome.failure is not None:
+        raise outcome.failure
+
+
+def _policy_run(
+    context: TrialContext,
+    variant: PolicyVariant,
+    admission: AdmissionControl,
+    outcome: TrialOutcome,
+    total_blocks: int,
+) -> PolicyRun:
+    result = outcome.result
+    windows = result.windows
+    middle = [window.sessions for window in windows[len(windows) // 3 : 2 * len(windows) // 3]]
+    return PolicyRun(
+        name=variant.name,
+        policy=str(variant.policy),
+        admission_control="memory" if variant.guard else None,
+        mean_sessions_mid_run=statistics.fmean(middle) if middle else None,
+        collapsed=result.collapse is not None,
+        collapse=result.collapse,
+        sessions_lost=sum(result.sessions_ended_early.get(reason, 0) for reason in LOST),
+        occupancy_max=result.occupancy_max,
+        filled_share=result.occupancy_max if variant.guard else None,
+        objectives=result.objectives,
+        load_generator_late=outcome.lateness,
+        no_admission_reason=_no_admission_reason(context, admission, outcome, total_blocks),
+        windows=windows,
+        windows_merged=result.windows_merged,
+    )
+
+
+def _no_admission_reason(
+    context: TrialContext, admission: AdmissionControl, outcome: TrialOutcome, total_blocks: int
+) -> str:
+    """What one session needs against what the pool has, if the guard admitted none; empty otherwise."""
+    if admission.guard is None or outcome.evidence.total.frames:
+        return ""
+    length_s = context.session_length_s
+    need = math.ceil(admission.guard.peak_blocks([ActiveSession(0.0, length_s)], 0.0))
+    if need <= total_blocks:
+        return ""
+    return (
+        f"nobody is admitted: one session may need {need:,} blocks by the end of its {format_duration(length_s)}, "
+        f"and the pool has {total_blocks:,}"
+    )
+
+
+def block_growth(context: TrialContext) -> BlockGrowth:
     """Mean and variance of one session's blocks under the profile's turn-taking (forecast/speaking_time.py).
 
     Half a block of rounding is added to the mean.
     """
-    profile = lab.profile
+    profile = context.profile
     assert profile.kv_pool is not None
     per_block, period_s, tokens = profile.kv_pool.block_size, profile.frame.period_s, profile.tokens
     swing = (tokens.per_frame(True) - tokens.per_frame(False)) / per_block  # blocks a frame

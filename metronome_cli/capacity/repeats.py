@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from metronome_cli.capacity.lab import Lab
-from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.capacity.context import TrialContext
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.profile import Profile
 from metronome_cli.measure.confidence import binomial_interval
@@ -24,7 +25,7 @@ Predict = Callable[
 
 
 def run_repeats(
-    lab: Lab,
+    context: TrialContext,
     policies: Sequence[CachePolicySpec],
     sessions: int,
     count: int,
@@ -33,24 +34,28 @@ def run_repeats(
 ) -> None:
     """`count` trials of each policy, each series added to `into`. An interrupted one keeps the trials done."""
     for index, policy in enumerate(policies):
-        profile = lab.profile.model_copy(update={"policy": str(policy)})
+        under = context.under(str(policy))
         points: list[TrialResult] = []
         try:
-            _series(replace(lab, profile=profile), sessions, count, (index, len(policies)), points)
+            _series(under, sessions, count, (index, len(policies)), points)
         finally:
             whole = [point for point in points if point.ended_by not in ("interrupted", "backend_error")]
-            into.append(_counted(profile, sessions, lab.session_length_s, whole, predict))
-            lab.observer.event("repeats", into[-1].model_dump(mode="json"))
+            into.append(_counted(under.profile, sessions, context.session_length_s, whole, predict))
+            context.observer.event("repeats", into[-1].model_dump(mode="json"))
 
 
-def _series(lab: Lab, sessions: int, count: int, place: tuple[int, int], into: list[TrialResult]) -> None:
+def _series(
+    context: TrialContext, sessions: int, count: int, place: tuple[int, int], into: list[TrialResult]
+) -> None:
     for trial in range(count):
-        if lab.stop():
+        if context.stop():
             break
-        done = (place[0] + trial / count) / place[1], (place[0] + (trial + 1) / count) / place[1]
-        seeded = replace(lab, seed=lab.seed + trial, progress=done)
-        plan = PointPlan(sessions, "repeat", ages="start", length_s=lab.session_length_s, settle_early=False)
-        PointRun(seeded, plan).run(into)
+        context.progress.span(
+            (place[0] + trial / count) / place[1], (place[0] + (trial + 1) / count) / place[1]
+        )
+        seeded = replace(context, seed=context.seed + trial)
+        plan = TrialPlan(sessions, "repeat", ages="start", length_s=context.session_length_s, until="end")
+        Trial(seeded, plan).run(into)
 
 
 def _counted(

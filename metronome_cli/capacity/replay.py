@@ -6,63 +6,107 @@ is are those of today. A run ends early only when nobody is left, or a full pool
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 
-from metronome_cli.capacity.lab import Lab
-from metronome_cli.capacity.point import PointPlan, PointRun
-from metronome_cli.capacity.policy_comparison import OfferedLoad
+from metronome_cli.backends.interface import BackendTraits
+from metronome_cli.capacity.context import TrialContext
+from metronome_cli.capacity.policy_comparison import Offer
 from metronome_cli.capacity.scout import SearchState
-from metronome_cli.core.errors import Verdict
-from metronome_cli.load.arrivals import Arrival
-from metronome_cli.load.trace import LoopedAudio, RecordedTrial, RecordedTurns, RecordedWorkload
+from metronome_cli.capacity.trial import Trial, TrialOutcome
+from metronome_cli.capacity.trial_plan import TrialPlan
+from metronome_cli.core.errors import UsageError, Verdict
+from metronome_cli.load.trace import RecordedTrial
 from metronome_cli.load.trace_file import LoadTrace
+from metronome_cli.load.workload import recorded_workload
 from metronome_cli.results.capacity_result import TrialResult
 
-Give = Callable[[Lab, RecordedTrial, list[TrialResult]], object]  # one run, its point added to the list
+
+def under_recorded(context: TrialContext, run: RecordedTrial) -> TrialContext:
+    """The same context with the sessions' audio, phases and turns of a recorded trial."""
+    return replace(context, recorded=recorded_workload(run, context.audio, context.period_s))
 
 
-def take_over(lab: Lab, run: RecordedTrial, loop: LoopedAudio) -> None:
-    """From now on the lab's callers are the run's: what they hear, say, and when in the period."""
-    callers, period_s = run.callers, lab.period_s
-    lab.streams = RecordedWorkload(run, loop)
-    lab.turns = lambda index: RecordedTurns(callers[index], period_s)
-
-
-def give_in_process(lab: Lab, run: RecordedTrial, into: list[TrialResult]) -> None:
-    """On an engine in this process. Raises EngineError."""
-    ReplayedPoint(lab, run).run(into=into)
-
-
-def recorded_load(lab: Lab, recorded: LoadTrace) -> OfferedLoad:
-    """What arms are offered again: every recorded arm had the same callers, so one that had them all tells."""
-    arms = [run for run in recorded.runs if run.head.kind == "arm"]
-    run = max(arms, key=lambda run: len(run.callers))
+def recorded_load(context: TrialContext, recorded: LoadTrace) -> tuple[TrialContext, Offer]:
+    """What policies are offered again: every recorded one had the same sessions, so one that had them all tells."""
+    runs = [run for run in recorded.runs if run.head.kind == "arm"]
+    run = max(runs, key=lambda run: len(run.callers))
     seconds = run.callers[-1].start_s + run.callers[-1].lifetime_s
-    take_over(lab, run, lab.loop)
-    return OfferedLoad(len(run.callers), len(run.callers) / max(seconds, lab.period_s), run)
+    offer = Offer(len(run.callers), len(run.callers) / max(seconds, context.period_s), run)
+    return under_recorded(context, run), offer
+
+
+def check_replayable(recorded: LoadTrace, traits: BackendTraits) -> None:
+    """Raises UsageError for a load that this backend cannot be given.
+
+    A backend that batches by itself cannot align frames. Sessions of one that cannot set their age are new and start
+    together; when the model speaks there is the server's decision.
+    """
+    if traits.batch == "period" and recorded.head.batching == "periodic":
+        raise UsageError(
+            f"--replay: {recorded.path}: recorded with --batching periodic, and this backend batches by itself",
+            hint="record with --batching continuous",
+        )
+    if traits.sets_age:
+        return
+    problem = next(filter(None, map(_not_together, recorded.runs)), None)
+    if problem is not None:
+        raise UsageError(
+            f"--replay: {recorded.path}: {problem}; sessions on a server are new and begin together",
+            hint="record with --url, or with --sessions N --soak",
+        )
+
+
+def _not_together(run: RecordedTrial) -> str | None:
+    if any(session.age_s for session in run.callers):
+        return f"in trial {run.head.trial} sessions are not new"
+    if any(session.start_s for session in run.callers):
+        return f"in trial {run.head.trial} sessions start later"
+    if len({session.lifetime_s for session in run.callers}) > 1:
+        return f"in trial {run.head.trial} some sessions stay longer than others"
+    return None
 
 
 class TraceReplay:
-    """Every run of points in a file; `points` grows as it goes."""
+    """Every trial of a load trace; `points` grows as it goes."""
 
-    def __init__(self, lab: Lab, recorded: LoadTrace, give: Give | None = None) -> None:
+    def __init__(
+        self,
+        context: TrialContext,
+        recorded: LoadTrace,
+        note: Callable[[TrialOutcome], None] = lambda o: None,
+    ) -> None:
         self.points: list[TrialResult] = []
-        self._lab = lab
-        self._loop = lab.loop
-        self._give = give or give_in_process
+        self._context = context
+        self._note = note
         self._runs = [run for run in recorded.runs if run.head.kind == "point"]
 
     def run(self) -> None:
         """Raises EngineError."""
-        whole = sum(run.end_s for run in self._runs)
-        done = 0.0
+        whole_s, done_s = sum(run.end_s for run in self._runs), 0.0
         for run in self._runs:
-            if self._lab.stop():
+            if self._context.stop():
                 return
-            self._lab.progress = done / whole, (done + run.end_s) / whole
-            take_over(self._lab, run, self._loop)
-            self._give(self._lab, run, self.points)
-            done += run.end_s
+            self._context.progress.span(done_s / whole_s, (done_s + run.end_s) / whole_s)
+            self._note(self._trial(run).run(self.points))
+            done_s += run.end_s
+
+    def _trial(self, run: RecordedTrial) -> Trial:
+        head = run.head
+        plan = TrialPlan(
+            head.sessions,
+            head.purpose,
+            ages=head.ages,
+            length_s=run.end_s,
+            until="end",
+            memory_only=head.memory_only,
+        )
+        return Trial(
+            under_recorded(self._context, run),
+            plan,
+            sessions=[session.spec for session in run.callers],
+            slots=min(len(run.callers), 2 * head.sessions),
+        )
 
     @property
     def found(self) -> SearchState:
@@ -92,7 +136,7 @@ class TraceReplay:
             sessions
             for run, sessions in passed
             if not run.head.memory_only
-            and (run.head.ages != "spread" or sessions <= fit or run.end_s >= self._lab.session_length_s)
+            and (run.head.ages != "spread" or sessions <= fit or run.end_s >= self._context.session_length_s)
         }
 
     @property
@@ -107,26 +151,3 @@ class TraceReplay:
         if found.safe is not None:
             return "pass"
         return "inconclusive" if found.first_failing is None else "fail"
-
-
-class ReplayedPoint(PointRun):
-    """One recorded run as a point."""
-
-    def __init__(self, lab: Lab, recorded: RecordedTrial) -> None:
-        self._recorded = recorded
-        head = recorded.head
-        plan = PointPlan(
-            head.sessions,
-            head.purpose,
-            ages=head.ages,
-            length_s=recorded.end_s,
-            settle_early=False,
-            memory_only=head.memory_only,
-        )
-        super().__init__(lab, plan, seats=min(len(recorded.callers), 2 * head.sessions))
-
-    def _arrivals(self) -> Sequence[Arrival]:
-        return [caller.arrival for caller in self._recorded.callers]
-
-    def _top_up(self) -> None:
-        """Newcomers come as they came."""

@@ -6,17 +6,18 @@ one ages.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from metronome_cli.backends.drives import Drives
 from metronome_cli.capacity.aimd import AimdController, AimdGains
 from metronome_cli.capacity.budget import Budget
-from metronome_cli.capacity.lab import Lab, batches_to_confirm
-from metronome_cli.capacity.point import WARM_UP_STEPS, PointPlan, PointRun
-from metronome_cli.capacity.windows import WindowReporter
+from metronome_cli.capacity.context import TrialContext, batches_to_confirm
+from metronome_cli.capacity.offered_load import OfferedLoad
+from metronome_cli.capacity.trial import WARM_UP_BATCHES, Trial, TrialOutcome
+from metronome_cli.capacity.trial_plan import TrialPlan
+from metronome_cli.capacity.windows import Windows
 from metronome_cli.core.errors import DeviceMemoryError
-from metronome_cli.core.types import SessionRefused
 from metronome_cli.results.capacity_result import LimitingFactor, TrialResult
 from metronome_cli.results.measured import Window
 from metronome_cli.results.timeline import WindowTimeline
@@ -57,27 +58,30 @@ class Scout:
 
     def __init__(
         self,
-        lab: Lab,
+        context: TrialContext,
         gains: AimdGains,
         method: SearchMethod,
         *,
         soak: bool,
         confirm_steps: int,
         budget_s: float | None = None,
+        note: Callable[[TrialOutcome], None] = lambda outcome: None,
     ) -> None:
-        self.lab = lab
+        self.context = context
         self.gains = gains
+        self.note = note
         self.method: SearchMethod = method
         self.points: list[TrialResult] = []
         self._ramp_windows = WindowTimeline()
         self.memory_limit, self.memory_known = self._memory_limit()
         self.found = SearchState()
+        self.slots: int | None = None  # how many sessions the server took when it rejected others
         self._calm: set[int] = set()  # N whose look stayed well within every latency limit
         self._soak = soak
-        self._budget = Budget(lab.began_s, lab.period_s, budget_s)
-        lab.searching = True
-        lab.budget_s = None if soak and budget_s is None else self._budget.total_s
-        self._confirm_steps = batches_to_confirm(lab.steps_needed, confirm_steps)
+        self._budget = Budget(context.began_s, context.period_s, budget_s)
+        context.progress.searching = True
+        context.progress.time_limit_s = None if soak and budget_s is None else self._budget.total_s
+        self._confirm_steps = batches_to_confirm(context.batches_to_prove, confirm_steps)
 
     @property
     def ramp_timeline(self) -> list[Window]:
@@ -87,21 +91,22 @@ class Scout:
     @property
     def ceiling(self) -> int:
         """No point in looking beyond: seats, or sessions whose caches fit at the session length."""
-        return max(1, min(self.lab.max_sessions, self.memory_limit))
+        most = min(self.context.max_sessions, self.memory_limit)
+        return max(1, most if self.slots is None else min(most, self.slots))
 
     def _scouted(self) -> int | None:
         """The number of sessions to confirm; None when nothing could be seated, or the run was stopped."""
         start = self._ramp() if self.method == "ramp" else self._double()
-        if start is None or self.lab.stop():
+        if start is None or self.context.stop():
             return None
         self.found.step = max(1, round(0.05 * start))
         return self._with_margin(self._bracket(start))
 
     def _memory_limit(self) -> tuple[int, bool]:
-        target = self.lab.fresh_target(1)
-        blocks = target.blocks_at(self.lab.session_length_s)
-        total = target.pool().total_blocks
-        return (total // blocks, True) if blocks else (self.lab.max_sessions, False)
+        demand = self.context.kv_demand()
+        if demand is None or not demand.per_session:
+            return self.context.max_sessions, False
+        return demand.total // demand.per_session, True
 
     # -- where to look ------------------------------------------------------------------------------------------
 
@@ -110,58 +115,71 @@ class Scout:
         gains = self.gains
         limit_ms = self._limit_ms()
         controller = AimdController(gains, limit_ms)
-        driver = self.lab.driver(self.ceiling)
-        watch = WindowReporter(self.lab, driver, "ramp", f"AIMD, target {gains.target:.0%} of the deadline")
-        self._ramp_windows = watch.windows
-        healthy, window_s = 0, max(gains.window_s, RAMP_WINDOW_PERIODS * self.lab.period_s)
+        with self.context.open_load(self.ceiling) as load:
+            windows = Windows(self.context, load, "ramp", f"AIMD, target {gains.target:.0%} of the deadline")
+            self._ramp_windows = windows.timeline
+            return max(1, self._follow(controller, load, windows, limit_ms))
+
+    def _follow(
+        self, controller: AimdController, load: OfferedLoad, windows: Windows, limit_ms: float
+    ) -> int:
+        """Open and close sessions as the controller says, until it has decreased twice; the largest healthy number."""
+        gains = self.gains
+        healthy, window_s = 0, max(gains.window_s, RAMP_WINDOW_PERIODS * self.context.period_s)
         for _ in range(RAMP_WINDOWS):
             try:
-                room = self._seat(driver, min(int(controller.cap), self.ceiling))
-                watch.cap, watch.offered = controller.cap, driver.population.refused + len(driver.population)
-                driver.run_until(driver.clock.now() + window_s)
+                room = self._open(load, min(int(controller.cap), self.ceiling))
+                windows.session_limit = controller.cap
+                load.run_until(load.run.clock.now() + window_s)
             except DeviceMemoryError as error:
-                self.lab.observer.notice(f"the ramp ends here: {error.message}")
+                self.context.observer.notice(f"the ramp ends here: {error.message}")
                 break
-            tally, _ = watch.close_window()
-            seated = len(driver.population)
-            missed = tally.misses > 0 and limit_ms <= self.lab.deadline_ms
-            decision = controller.update(tally.latency.percentile(gains.quantile), missed, seated)
-            self.lab.observer.event(
+            counts, _ = windows.close()
+            open_now = len(load)
+            missed = counts.misses > 0 and limit_ms <= self.context.deadline_ms
+            decision = controller.update(counts.latency.percentile(gains.quantile), missed, open_now)
+            self.context.observer.event(
                 "admission",
-                {"t_s": driver.clock.now(), "session_limit": decision.cap, "action": decision.action},
+                {"t_s": load.run.clock.now(), "session_limit": decision.cap, "action": decision.action},
             )
-            if self.lab.stop():
+            if self.context.stop():
                 break
             if decision.action == "decrease":
-                surplus = seated - int(controller.cap)
-                watch.shed += max(0, surplus)
-                driver.population.close_newest(surplus)
+                load.close_newest(open_now - int(controller.cap))
             else:
-                healthy = max(healthy, seated)
-            if controller.decreases >= 2 or not room or seated >= self.ceiling or seated == 0:
+                healthy = max(healthy, open_now)
+            if controller.decreases >= 2 or not room or open_now >= self.ceiling or open_now == 0:
                 break
-        return max(1, healthy)
+        return healthy
 
     def _limit_ms(self) -> float:
         """The tightest latency that an objective asks for; the deadline where none does."""
-        return min((o.limit for o in self.lab.objectives if o.unit == "ms"), default=self.lab.deadline_ms)
+        return min(
+            (o.limit for o in self.context.objectives if o.unit == "ms"), default=self.context.deadline_ms
+        )
 
-    def _seat(self, driver: Drives, wanted: int) -> bool:
-        """Open sessions up to `wanted`, each at an age of its own; False when the engine has no more room."""
-        population = driver.population
-        while len(population) < wanted:
-            age = (len(population) * GOLDEN % 1.0) * self.lab.session_length_s
-            try:
-                driver.seat(driver.clock.now(), age)
-            except SessionRefused:
-                population.refused += 1
-                return False
-        return True
+    def _open(self, load: OfferedLoad, wanted: int) -> bool:
+        """Open sessions up to `wanted`, each at an age of its own; False if the backend has no more room."""
+        room = True
+        while len(load) < wanted and room:
+            room = load.open((len(load) * GOLDEN % 1.0) * self.context.session_length_s)
+        if not load.begun:
+            load.begin()
+        load.wait_ready()
+        if load.recorder.ended["rejected"] or load.recorder.ended["queue_timeout"]:
+            self._learn_slots(max(1, len(load)))
+            return False
+        return room
+
+    def _learn_slots(self, slots: int | None) -> None:
+        """That many sessions were ready when the server rejected others."""
+        if slots is not None:
+            self.slots = slots if self.slots is None else max(self.slots, slots)
 
     def _double(self) -> int | None:
         """`--search-method bisect`: double from one session until a look fails; the last good one."""
         good, count = 0, 1
-        while not self.lab.stop():
+        while not self.context.stop():
             if not self._look(count):
                 break
             good = count
@@ -194,7 +212,7 @@ class Scout:
 
     def _goes_on(self) -> bool:
         """Whether there is time for one more look before what is found must be confirmed."""
-        return not self.lab.stop() and self._budget.affords(looks=1, confirmations=CONFIRMATIONS_KEPT)
+        return not self.context.stop() and self._budget.affords(looks=1, confirmations=CONFIRMATIONS_KEPT)
 
     def _with_margin(self, candidate: int) -> int:
         """Below where latency begins to fail, since a long run there seldom passes; memory has a sharp edge.
@@ -208,58 +226,71 @@ class Scout:
         return calm if below // 2 <= calm < below else below
 
     def _look(self, sessions: int) -> bool:
-        """Whether one N is promising. Where a look fails a second one decides: a busy moment is not the load.
+        """Whether one N is promising. If a screening trial fails a second one decides: a busy moment is not the load.
 
         An N that failed in both is one that was seen to fail.
         """
+        if sessions > self.ceiling:
+            return False
         promising, point = self._glance(sessions)
-        if point.verdict == "fail" and point.limited_by not in NOT_BY_CHANCE and not self.lab.stop():
+        if point.verdict == "fail" and point.limited_by not in NOT_BY_CHANCE and not self.context.stop():
             promising, point = self._glance(sessions)
         self._note_failure(point)
         return promising
 
     def _glance(self, sessions: int) -> tuple[bool, TrialResult]:
-        """A short look, and whether it shows nothing against so many sessions."""
-        if self._grows:
-            plan = PointPlan(sessions, "screen", ages="end", length_s=self._last_s(LOOK_STEPS), look=True)
+        """A screening trial, and whether it shows nothing against so many sessions."""
+        if not self._sets_age:
+            plan = TrialPlan(sessions, "screen", ages="start", max_batches=LOOK_STEPS, screening=True)
+        elif self._grows:
+            length_s = self._last_s(LOOK_STEPS)
+            plan = TrialPlan(sessions, "screen", ages="end", length_s=length_s, screening=True)
         else:
-            plan = PointPlan(sessions, "screen", max_steps=LOOK_STEPS, look=True)
+            plan = TrialPlan(sessions, "screen", max_batches=LOOK_STEPS, screening=True)
         with self._budget.looking():
-            run, point = self._measure(plan)
-        self._note_look(run.promising, point)
-        return run.promising, point
+            outcome = self._measure(plan)
+        self._note_look(outcome.within_limits, outcome.result)
+        return outcome.within_limits, outcome.result
 
     def _note_look(self, promising: bool, point: TrialResult) -> None:
         if promising and point.batches:
-            self._budget.expect(self.lab.steps_needed / point.batches)
+            self._budget.expect(self.context.batches_to_prove / point.batches)
         if promising and worst_latency_share(point) < HEADROOM:
             self._calm.add(point.sessions)
 
     def _note_failure(self, point: TrialResult) -> None:
         found = self.found
-        if point.verdict == "fail" and point.sessions < (found.first_failing or self.lab.max_sessions + 1):
+        if point.verdict == "fail" and point.sessions < (
+            found.first_failing or self.context.max_sessions + 1
+        ):
             found.first_failing, found.binding = point.sessions, point.limited_by
 
     # -- one point ----------------------------------------------------------------------------------------------
 
     def _last_s(self, steps: int) -> float:
         """The last stretch of a session's life that surely has that many steps, one a period at the least."""
-        return min(self.lab.session_length_s, (1.05 * steps + 2 * WARM_UP_STEPS) * self.lab.period_s)
+        return min(
+            self.context.session_length_s, (1.05 * steps + 2 * WARM_UP_BATCHES) * self.context.period_s
+        )
 
     @property
     def _grows(self) -> bool:
-        return self.lab.profile.policy_spec.grows
+        return self.context.profile.policy_spec.grows
 
-    def _run(self, plan: PointPlan) -> TrialResult:
-        return self._measure(plan)[1]
+    @property
+    def _sets_age(self) -> bool:
+        return self.context.backend.traits.sets_age
 
-    def _measure(self, plan: PointPlan, reruns: int = RERUNS) -> tuple[PointRun, TrialResult]:
-        """One point; again where the generator stalled, since that says nothing of so many sessions."""
-        run = PointRun(self.lab, plan)
-        point = run.run(into=self.points)
-        if self._soak or not run.spoilt or self.lab.stop() or not reruns:
-            return run, point
-        del run  # its engine, before the next one is made
+    def _run(self, plan: TrialPlan) -> TrialResult:
+        return self._measure(plan).result
+
+    def _measure(self, plan: TrialPlan, reruns: int = RERUNS) -> TrialOutcome:
+        """One trial; again if the load generator stalled, since that says nothing of so many sessions."""
+        outcome = Trial(self.context, plan).run(into=self.points)
+        self._learn_slots(outcome.slots)
+        self.note(outcome)
+        if self._soak or not outcome.stalled or self.context.stop() or not reruns:
+            return outcome
         return self._measure(plan, reruns - 1)
 
 

@@ -116,20 +116,20 @@ def _outline(settings: Settings, plan: CapacityPlan) -> PrintablePlan:
 def _runner(settings: Settings, plan: CapacityPlan) -> Run:
     """What runs the plan: vLLM, a server over the network, or the engine in this process."""
     if settings["backend"] == "vllm":
-        from metronome_cli.capacity.vllm_run import run_vllm_capacity
+        from metronome_cli.commands.capacity_on_vllm import run_on_vllm
         from metronome_cli.commands.plan_capacity import vllm_setup
 
         vllm = vllm_setup(settings)
-        return lambda observer, stop: run_vllm_capacity(plan, vllm, observer, stop)
+        return lambda observer, stop: run_on_vllm(plan, vllm, observer, stop)
     if settings["url"] is not None:
         from metronome_cli.protocols.registry import need_libraries
 
         need_libraries()
-        from metronome_cli.capacity.remote_run import run_remote_capacity
+        from metronome_cli.commands.capacity_on_server import run_on_server
         from metronome_cli.commands.plan_capacity import websocket_setup
 
         remote = websocket_setup(settings)
-        return lambda observer, stop: run_remote_capacity(plan, remote, observer, stop)
+        return lambda observer, stop: run_on_server(plan, remote, observer, stop)
     from metronome_cli.capacity.capacity_run import run_capacity
 
     return lambda observer, stop: run_capacity(plan, observer, stop)

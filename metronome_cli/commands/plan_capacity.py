@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from metronome_cli.probe.quality_report import QualityProbePlan
 
 if TYPE_CHECKING:
+    from metronome_cli.backends.vllm.backend import VllmSetup
+    from metronome_cli.backends.websocket.backend import WebsocketSetup
     from metronome_cli.backends.websocket.endpoint import SessionTimeouts
-    from metronome_cli.capacity.remote_lab import WebsocketSetup
-    from metronome_cli.capacity.vllm_lab import VllmSetup
 
 IDLE_PERIODS = 6  # of silence that a caller bears, where no time is given
 
@@ -86,7 +86,7 @@ def websocket_setup(settings: Settings) -> WebsocketSetup:
         raise UsageError(
             "--url takes only the real clock: a server steps by itself", hint="leave --clock out"
         )
-    from metronome_cli.capacity.remote_lab import WebsocketSetup
+    from metronome_cli.backends.websocket.backend import WebsocketSetup
 
     return WebsocketSetup(
         settings["url"],
@@ -133,7 +133,7 @@ def vllm_setup(settings: Settings) -> VllmSetup:
             "--vllm-arg load_format=dummy",
         )
     from metronome_cli.backends.vllm.arguments import read_arguments
-    from metronome_cli.capacity.vllm_lab import VllmSetup
+    from metronome_cli.backends.vllm.backend import VllmSetup
 
     return VllmSetup(str(weights), read_arguments(settings["vllm_arg"]))
 

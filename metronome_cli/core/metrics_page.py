@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from metronome_cli.core.errors import UsageError
-from metronome_cli.core.http import shown
+from metronome_cli.core.http import parts_of, shown
 from metronome_cli.core.http_get import TIMEOUT_S, BadAnswerError, TooLargeError, http_get
 from metronome_cli.core.tls import untrusted
 
@@ -16,6 +16,14 @@ Fetch = Callable[[str], str]
 
 class NoPageError(OSError):
     """The server answered, but not with a metrics page."""
+
+
+def metrics_address(url: str) -> str:
+    """The address of a metrics page. Raises UsageError for one that is not HTTP."""
+    parts = parts_of(url, "--metrics-url", ("http", "https"), "such as http://host:8000/metrics")
+    if "@" in parts.netloc:
+        raise UsageError("--metrics-url takes no user and password", hint="give the address alone")
+    return parts._replace(path=parts.path if parts.path not in ("", "/") else "/metrics").geturl()
 
 
 def why_none(error: OSError) -> str:

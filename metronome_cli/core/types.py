@@ -12,8 +12,8 @@ import numpy.typing as npt
 Audio = npt.NDArray[np.float32]
 EndReason = Literal[
     "completed", "completed_silent", "shed", "context_limit", "rejected", "fell_behind", "engine_error",
-    "unreachable", "queue_timeout", "connection_closed", "protocol_error", "excess_output", "no_output",
-    "send_blocked", "server_error", "expired",
+    "generator_error", "unreachable", "queue_timeout", "connection_closed", "protocol_error", "excess_output",
+    "no_output", "send_blocked", "server_error", "expired",
 ]  # fmt: skip
 # "completed_silent": the session reached its end, but without output for a while, or waiting for a block. The last
 # eight are ends of sessions over the network (backends/websocket/session.py).

@@ -18,10 +18,8 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
-from metronome_cli.backends.in_process.paced_session import Stream, Turns
-from metronome_cli.backends.in_process.population import AudioSource
 from metronome_cli.config.fields import StrictModel
-from metronome_cli.load.arrivals import Arrival
+from metronome_cli.core.session import AudioStream, SessionSpec, TurnSchedule
 
 MAX_FRAMES = 10**9
 Seconds = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1e9)]
@@ -31,8 +29,7 @@ Ages = Literal["spread", "start", "end"]
 
 
 class TraceTrial(StrictModel):
-    """One run of sessions. `role` is the point's or the arm's name; `ages` and `memory_only` as in
-    capacity/point.py."""
+    """One run of sessions. `purpose` is the trial's or the policy's name; `ages`, `memory_only` as in `TrialPlan`."""
 
     trial: Whole = 0
     kind: Literal["point", "arm"] = "point"
@@ -44,10 +41,9 @@ class TraceTrial(StrictModel):
 
 
 class TraceSession(StrictModel):
-    """One caller. `start`: the sample of the audio loop at which his first frame begins.
+    """One session. `loop_offset`: the sample of the audio loop at which its first frame begins.
 
-    `speaks`: frames in which the model listens, then frames in which it speaks, and so on in turn; for the frames of
-    the whole life.
+    `turn_frames`: frames in which the model listens, then frames in which it speaks, and so on; for the whole lifetime.
     """
 
     session: Whole
@@ -59,8 +55,8 @@ class TraceSession(StrictModel):
     turn_frames: list[Whole]
 
     @property
-    def arrival(self) -> Arrival:
-        return Arrival(self.start_s, self.age_s, self.lifetime_s)
+    def spec(self) -> SessionSpec:
+        return SessionSpec(self.start_s, self.age_s, self.lifetime_s, self.session)
 
 
 class TraceTrialEnd(StrictModel):
@@ -98,48 +94,54 @@ class NoRecorder:
     def end(self, at_s: float) -> None: ...
 
 
-class LoopedAudio(AudioSource, Protocol):
-    """Streams that are stretches of one loop of audio."""
+class LoopedAudio(Protocol):
+    """Distinct audio and a distinct phase for each session, all out of one loop."""
+
+    def stream(self, index: int) -> AudioStream:
+        """The audio of session `index`."""
+
+    def phase_s(self, index: int) -> float:
+        """Offset of the session's frames within the period, seconds."""
 
     def start(self, index: int) -> int:
         """The sample of the loop at which session `index` begins."""
 
-    def at(self, start: int) -> Stream:
+    def at(self, start: int) -> AudioStream:
         """The stream that begins at that sample."""
 
 
 def trace_session(
-    index: int, arrival: Arrival, streams: LoopedAudio, turns: Turns, period_s: float
+    session: SessionSpec, audio: LoopedAudio, turns: TurnSchedule, period_s: float
 ) -> TraceSession:
-    """What there is to know about a caller at the door. `lifetime_s` must be finite."""
+    """The session as a load trace keeps it. Its lifetime must be finite."""
     return TraceSession(
-        session=index,
-        start_s=arrival.at_s,
-        age_s=arrival.age_s,
-        lifetime_s=arrival.lifetime_s,
-        phase_s=streams.phase_s(index),
-        loop_offset=streams.start(index),
-        turn_frames=turns.runs(arrival.age_s, period_s, math.floor(arrival.lifetime_s / period_s) + 1),
+        session=session.index,
+        start_s=session.start_s,
+        age_s=session.age_s,
+        lifetime_s=session.lifetime_s,
+        phase_s=audio.phase_s(session.index),
+        loop_offset=audio.start(session.index),
+        turn_frames=turns.runs(session.age_s, period_s, math.floor(session.lifetime_s / period_s) + 1),
     )
 
 
-class RecordedWorkload:
-    """The audio and the phases of a recorded run, out of the same loop."""
+class RecordedAudio:
+    """The audio and the phases of a recorded trial, out of the same loop."""
 
     def __init__(self, run: RecordedTrial, loop: LoopedAudio) -> None:
-        self._callers = run.callers
+        self._sessions = run.callers
         self._loop = loop
 
-    def stream(self, index: int) -> Stream:
+    def stream(self, index: int) -> AudioStream:
         return self._loop.at(self.start(index))
 
     def phase_s(self, index: int) -> float:
-        return self._callers[index].phase_s
+        return self._sessions[index].phase_s
 
     def start(self, index: int) -> int:
-        return self._callers[index].loop_offset
+        return self._sessions[index].loop_offset
 
-    def at(self, start: int) -> Stream:
+    def at(self, start: int) -> AudioStream:
         return self._loop.at(start)
 
 

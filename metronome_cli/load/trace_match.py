@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metronome_cli import __version__
-from metronome_cli.backends.in_process.driver import Batching
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import MetronomeError, UsageError
+from metronome_cli.core.session import Batching
 from metronome_cli.load.trace import NoRecorder, TraceRecorder
 from metronome_cli.load.trace_file import (
     AudioFingerprint,

@@ -9,7 +9,7 @@ so "p99 holds" is proved when upper <= 1 %, refuted when lower > 1 %, and open i
 bound is 1 - (1 - confidence)^(1/n): at 99 % confidence p99 needs 459 steps and p99.9 needs 4,603.
 
 Steps of a loaded server are not quite independent (a late one delays the next), which makes the bounds somewhat
-too narrow; a window that drifts is caught separately (measure/judge.py) and never passes.
+too narrow; a window that drifts is caught separately (measure/verdict.py) and never passes.
 Source: Clopper and Pearson, Biometrika 26 (1934).
 """
 
@@ -25,7 +25,7 @@ def batches_needed(share: float, confidence: float = 0.99) -> int:
     return math.ceil(math.log(1 - confidence) / math.log1p(-share))
 
 
-def upper_bound(bad: int, total: int, confidence: float = 0.99) -> float:
+def upper_bound(bad: float, total: float, confidence: float = 0.99) -> float:
     """One-sided upper bound of the share of bad steps; 1.0 without data."""
     if total <= 0 or bad >= total:
         return 1.0
@@ -34,7 +34,7 @@ def upper_bound(bad: int, total: int, confidence: float = 0.99) -> float:
     return float(betaincinv(bad + 1, total - bad, confidence))
 
 
-def lower_bound(bad: int, total: int, confidence: float = 0.99) -> float:
+def lower_bound(bad: float, total: float, confidence: float = 0.99) -> float:
     """One-sided lower bound of the share of bad steps; 0.0 without data."""
     if total <= 0 or bad <= 0:
         return 0.0

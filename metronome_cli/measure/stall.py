@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from metronome_cli.measure.ledger import Ledger
-
 BEAT_S = 0.05
 STILL_S = 0.5
 BUSY_SHARE = 0.5  # of a stretch: a process that computed for longer was not standing still
@@ -76,17 +74,3 @@ class Still:
     def beat(self) -> float:
         """Nothing is known."""
         return 0.0
-
-
-class Standstill:
-    """Tells a ledger how long the process stood still while it was filled."""
-
-    def __init__(self, pulse: StallDetector | Still | None) -> None:
-        self._pulse = pulse or Still()
-        self._told_s = self._pulse.beat()
-
-    def tell(self, ledger: Ledger) -> None:
-        """What has come to it since the last call."""
-        still_s = self._pulse.beat()
-        ledger.still_s += still_s - self._told_s
-        self._told_s = still_s

@@ -16,13 +16,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from metronome_cli.backends.in_process.population import AudioSource
-from metronome_cli.backends.step_engine import Target
-from metronome_cli.capacity.lab import TargetFactory
+from metronome_cli.backends.in_process.backend import EngineFactory
+from metronome_cli.backends.step_engine import StepEngine
 from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.model_shape import KvPoolSpec
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.quantities import format_duration
+from metronome_cli.core.session import AudioSource
 from metronome_cli.core.stop import StopRequest
 from metronome_cli.core.types import FrameInput, SessionRefused
 from metronome_cli.measure.cost_surface import AgeSlope, CostPoint, CostSurface, fit, slope
@@ -98,7 +98,7 @@ class LatencyProbe:
     def __init__(
         self,
         plan: LatencyGrid,
-        make_target: TargetFactory,
+        make_target: EngineFactory,
         streams: AudioSource,
         observer: Observer,
         stop: StopRequest,
@@ -210,7 +210,7 @@ class LatencyProbe:
             for point, target, slots in seated:
                 self._time(target, point, slots, k)
 
-    def _seat(self, point: GridCell) -> tuple[Target, list[int]] | None:
+    def _seat(self, point: GridCell) -> tuple[StepEngine, list[int]] | None:
         """A fresh target with the point's sessions; None where they do not fit."""
         if point.skipped is not None:
             return None
@@ -221,7 +221,7 @@ class LatencyProbe:
             point.skipped = str(refusal)
             return None
 
-    def _time(self, target: Target, point: GridCell, slots: Sequence[int], k: int) -> None:
+    def _time(self, target: StepEngine, point: GridCell, slots: Sequence[int], k: int) -> None:
         out = self.plan.profile.tokens.decode
         frames = [
             FrameInput(slot, self._streams.stream(i).frame(k), (out.speaking, out.listening)[(i + k) % 2])

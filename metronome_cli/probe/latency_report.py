@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metronome_cli.audio.open_audio import open_audio
-from metronome_cli.capacity.in_process import load_model
+from metronome_cli.backends.in_process.loading import load_model
 from metronome_cli.config.cache_groups import DTYPE_BYTES
 from metronome_cli.core.errors import EngineError
 from metronome_cli.core.formatting import percent
@@ -30,7 +30,7 @@ from metronome_cli.results.probe_draft import NOT_LOADED, ProbeDraft
 from metronome_cli.results.run_report import Report
 
 if TYPE_CHECKING:
-    from metronome_cli.backends.in_process.engine import InProcessBackend
+    from metronome_cli.backends.in_process.engine import InProcessModel
     from metronome_cli.engine.device_peaks import DevicePeaks
 
 
@@ -67,7 +67,7 @@ def run_probe(
         return draft.report(NOT_LOADED, ProbeResult(kind="latency"), audio=audio, stop=stop)
     limits = _measured_limits(model, observer)
     random = model.loaded.weights == "random"
-    probe = LatencyProbe(grid, model.fresh_target, streams, observer, stop, random_weights=random)
+    probe = LatencyProbe(grid, model.fresh_engine, streams, observer, stop, random_weights=random)
     error: str | None = None
     surfaces: Sequence[PolicyCostFit] = ()
     observer.phase("probe", f"{len(probe.points)} points, {grid.rounds} rounds")
@@ -83,7 +83,7 @@ def run_probe(
     return draft.report(answer, part, weights=model.loaded.weights, audio=audio, stop=stop, error=error)
 
 
-def _measured_limits(model: InProcessBackend, observer: Observer) -> DevicePeaks:
+def _measured_limits(model: InProcessModel, observer: Observer) -> DevicePeaks:
     from metronome_cli.engine.device_peaks import measure_limits
 
     observer.phase("limits", "measuring this device's bandwidth and compute")

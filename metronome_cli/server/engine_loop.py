@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from metronome_cli.backends.step_engine import Target
+from metronome_cli.backends.step_engine import StepEngine
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.types import Audio, FrameInput, FrameOutput, PoolState
 from metronome_cli.load.turn_taking import DrawnTurns
@@ -43,7 +43,7 @@ class ServedSession:
 class EngineLoop:
     """Seats around one target."""
 
-    def __init__(self, target: Target, profile: Profile, seed: int = 0) -> None:
+    def __init__(self, target: StepEngine, profile: Profile, seed: int = 0) -> None:
         self.profile = profile
         self.steps = 0
         self.preemptions = 0

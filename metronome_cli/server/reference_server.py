@@ -23,9 +23,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from metronome_cli.backends.step_engine import Target
-from metronome_cli.capacity.in_process import load_model
-from metronome_cli.capacity.lab import warm_up_engine
+from metronome_cli.backends.in_process.backend import warm_up_engine
+from metronome_cli.backends.in_process.loading import load_model
+from metronome_cli.backends.step_engine import StepEngine
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.stop import LoadInterrupted, StopRequest
@@ -71,7 +71,7 @@ def run_serve(plan: ServePlan, stop: StopRequest, announce: Callable[[str], None
                 weights=plan.weights,
                 observer=ObserverGroup(),
             )
-            target = model.fresh_target(plan.profile, plan.seats)
+            target = model.fresh_engine(plan.profile, plan.seats)
             warm_up_engine(target, plan.profile)
     except LoadInterrupted:
         return False
@@ -84,7 +84,7 @@ def run_serve(plan: ServePlan, stop: StopRequest, announce: Callable[[str], None
 class ReferenceServer:
     """One target, one protocol, one port."""
 
-    def __init__(self, plan: ServePlan, target: Target) -> None:
+    def __init__(self, plan: ServePlan, target: StepEngine) -> None:
         self.plan = plan
         self.room = EngineLoop(target, plan.profile, plan.seed)
         codec = host_codec(plan.protocol, plan.profile.turn_taking.mean_turn)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metronome_cli.backends.in_process.engine import InProcessBackend
+from metronome_cli.backends.in_process.engine import InProcessModel
 from metronome_cli.backends.simulated_engine import SimulatedEngine
 from metronome_cli.core.types import FrameInput
 from metronome_cli.forecast.hazards import decoder_growth
@@ -28,7 +28,7 @@ def profile_of(policy, into, speaking, block_tokens):
 def test_what_a_bounded_session_holds_at_most(policy, into, speaking, block_tokens):
     profile = profile_of(policy, into, speaking, block_tokens)
     foretold = decoder_growth(profile, block_tokens).blocks_at_most()
-    engine = InProcessBackend.load(profile, device="cpu", seed=0).fresh_target(profile, 1)
+    engine = InProcessModel.load(profile, device="cpu", seed=0).fresh_engine(profile, 1)
     fake = SimulatedEngine(profile, 1, lambda batch: 0.001)
     held = {"engine": most_held(engine, profile, speaking), "fake": most_held(fake, profile, speaking)}
     assert held["fake"] == foretold

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from metronome_cli.backends import memory_check
-from metronome_cli.backends.in_process.engine import InProcessBackend
+from metronome_cli.backends.in_process.engine import InProcessModel
 from metronome_cli.backends.memory_check import FreeMemory, check_memory, free_memory, memory_need, shortage
 from metronome_cli.cli.main import run
 from metronome_cli.config.model_shape import KvPoolSpec
@@ -51,8 +51,8 @@ def test_the_dry_run_says_so_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 @pytest.mark.parametrize("name", ["smoke", "default", "qwen2.5-omni-tiny"])
 def test_a_model_takes_what_was_computed(name: str) -> None:
     profile = load_profile(name)
-    model = InProcessBackend.load(profile, device="cpu", seed=0, weights=None)
-    described = model.fresh_target(profile, 1).describe()
+    model = InProcessModel.load(profile, device="cpu", seed=0, weights=None)
+    described = model.fresh_engine(profile, 1).describe()
     need = memory_need(profile)
     assert 4 * described["parameters"] <= need.weights
     assert described["pool_bytes"] == need.pool

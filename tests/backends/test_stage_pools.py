@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from metronome_cli.results.windows import downsample
 
+from metronome_cli.backends.in_process.backend import InProcessBackend
 from metronome_cli.backends.simulated_engine import SimulatedEngine
-from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.core.types import PoolState
-from metronome_cli.results.timeline import downsample
-from tests.capacity.builders import always, lab_on, small_profile
+from tests.capacity.builders import always, context_on, small_profile
 
 
 class Talking(SimulatedEngine):
@@ -27,9 +29,10 @@ class Talking(SimulatedEngine):
 
 @pytest.fixture
 def point():
-    lab = lab_on(always(0.002), profile=small_profile(policy="unbounded", blocks=5000))
-    lab.make_target = lambda profile, seats: Talking(profile, seats, always(0.002))
-    return PointRun(lab, PointPlan(2, "single", ages="start", length_s=60.0)).run(into=[])
+    profile = small_profile(policy="unbounded", blocks=5000)
+    backend = InProcessBackend(lambda profile, slots: Talking(profile, slots, always(0.002)), profile)
+    context = context_on(always(0.002), profile, backend=backend)
+    return Trial(context, TrialPlan(2, "single", ages="start", length_s=60.0)).run(into=[]).result
 
 
 def test_the_full_pool_is_named(point):
@@ -47,6 +50,6 @@ def test_its_occupancy_is_in_the_timeline_and_stays_there_when_thinned(point):
 
 
 def test_without_further_stages_there_is_nothing_to_follow():
-    lab = lab_on(always(0.002))
-    point = PointRun(lab, PointPlan(2, "single", max_steps=40)).run(into=[])
+    context = context_on(always(0.002))
+    point = Trial(context, TrialPlan(2, "single", max_batches=40)).run(into=[]).result
     assert all(window.stage_occupancy == {} for window in point.windows)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from metronome_cli.backends.in_process import threads
-from metronome_cli.capacity.in_process import load_model
+from metronome_cli.backends.in_process.loading import load_model
 from metronome_cli.measure.machine_load import MachineLoad
 from metronome_cli.results.events import ObserverGroup
 from tests.capacity.builders import small_profile

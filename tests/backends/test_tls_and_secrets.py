@@ -6,14 +6,14 @@ import subprocess
 
 import pytest
 
+from metronome_cli.backends.websocket.backend import WebsocketSetup
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
-from metronome_cli.capacity.point import PointPlan
-from metronome_cli.capacity.remote_lab import WebsocketSetup
-from metronome_cli.capacity.remote_point import RemotePointRun
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.cli.main import run as command_line
 from metronome_cli.core.errors import EngineError, UsageError
 from metronome_cli.core.tls import tls_context
-from tests.capacity.servers import QUICK, answer_all, bounded, raw_server, remote_lab, web_server
+from tests.capacity.servers import QUICK, answer_all, bounded, raw_server, server_context, web_server
 
 SUBJECT = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
 KEY, HEADER, TOKEN = "sesame-key-7431", "sesame-header-9127", "sesame-token-5512"
@@ -47,10 +47,10 @@ def secure(files):
 
 
 def test_a_self_signed_server_is_driven_when_its_certificate_is_named(secure, files):
-    lab = remote_lab(secure, length_s=1.5)
-    lab.endpoint = endpoint(secure, "moshi-server", SessionTimeouts(), {}, ca_file=files[0])
-    run = RemotePointRun(lab, PointPlan(2, "single", length_s=1.5, settle_early=False))
-    point = bounded(lambda: run.run(into=[]))
+    context = server_context(secure, length_s=1.5)
+    context.backend.endpoint = endpoint(secure, "moshi-server", SessionTimeouts(), {}, ca_file=files[0])
+    run = Trial(context, TrialPlan(2, "single", length_s=1.5, until="end"))
+    point = bounded(lambda: run.run(into=[]).result)
     assert point.sessions_ended_early == {}
     assert point.network.sessions_started == 2
 
@@ -123,7 +123,7 @@ def test_keys_reach_the_server_and_appear_nowhere_else(tmp_path, monkeypatch, ca
     with web_server(keep) as url:
         arguments = [
             "capacity",
-            "--url",
+            "--target",
             f"{url}/api/asr-streaming?token={TOKEN}",
             "--protocol",
             "moshi-server",
@@ -143,7 +143,7 @@ def test_keys_reach_the_server_and_appear_nowhere_else(tmp_path, monkeypatch, ca
     for secret in (KEY, HEADER, TOKEN):
         assert secret not in printed
         assert secret not in stored
-    assert json.loads((out / "report.json").read_text())["settings"]["url"]["value"].endswith(
+    assert json.loads((out / "report.json").read_text())["settings"]["target"]["value"].endswith(
         "/api/asr-streaming"
     )
 

@@ -12,8 +12,7 @@ from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
 from metronome_cli.backends.websocket.idle_call import learn_answers
 from metronome_cli.backends.websocket.session import HostContext, WebsocketSession
 from metronome_cli.backends.websocket.timers import TimerQueue
-from metronome_cli.core.session_events import FrameSent
-from metronome_cli.measure.ledger import FrameRecord
+from metronome_cli.core.session import FrameResult, FrameSent
 from tests.servers.truth_server import PEERS, address, seen_delays, truth_server
 
 STEADY = [name for name in PEERS if name != "minicpm"]
@@ -63,7 +62,7 @@ async def call(port, protocol, frames=FRAMES, **delays):
     host.open.set()
     await session.live()
     late_ms = {event.due_s: 1e3 * event.late_s for event in told if isinstance(event, FrameSent)}
-    records = [event for event in told if isinstance(event, FrameRecord)]
+    records = [event for event in told if isinstance(event, FrameResult)]
     assert told[-1].reason == "completed"
     return found.answers, [r.latency_ms - late_ms[r.due_s] for r in records]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts
-from metronome_cli.capacity.point import PointPlan
-from metronome_cli.capacity.remote_point import RemotePointRun
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.core.errors import EngineError
 from metronome_cli.protocols.moshi_server import pack
 from metronome_cli.protocols.registry import host_codec
@@ -24,7 +24,7 @@ from tests.capacity.servers import (
     bounded,
     frame,
     raw_server,
-    remote_lab,
+    server_context,
     upgrade,
     web_server,
 )
@@ -45,36 +45,35 @@ def sockets_to(url):
     return []
 
 
-def measured(lab, sessions=SESSIONS, settle_early=False, during=lambda run: None, gone=False):
-    """A point, after checking that it is whole and that nobody is left; `gone`: the server is, and that is said."""
+def measured(context, sessions=SESSIONS, until="end", during=lambda trial: None, gone=False):
+    """A result, after checking that it is whole and that nothing is left; `gone`: the server is, and that is said."""
     before = {thread for thread in threading.enumerate() if thread.name != "Thread-1"}
-    run = RemotePointRun(
-        lab, PointPlan(sessions, "single", length_s=lab.session_length_s, settle_early=settle_early)
-    )
-    worker = threading.Thread(target=during, args=(run,), daemon=True)
+    plan = TrialPlan(sessions, "single", ages="start", length_s=context.session_length_s, until=until)
+    trial = Trial(context, plan)
+    worker = threading.Thread(target=during, args=(trial,), daemon=True)
     worker.start()
     points = []
 
     def work():
         with pytest.raises(EngineError, match="cannot be reached") if gone else contextlib.nullcontext():
-            run.run(into=points)
+            trial.run(into=points)
         return points[0]
 
     point = bounded(work)
     worker.join(5)
     assert TrialResult.model_validate_json(point.model_dump_json()) == point
-    assert len(run.driver.population) == 0
-    assert [share.loop.busy for share in run.driver.population.shares] == [0]
+    assert len(trial.load) == 0
+    assert [host.loop.busy for host in trial.load.run.hosts] == [0]
     left = [t for t in threading.enumerate() if t not in before and t.name in ("sockets", "scrape")]
     assert left == []
-    assert sockets_to(lab.endpoint.url) == []
-    assert sum(run.wire().end_reasons.values()) == sessions
-    return run, point
+    assert sockets_to(context.backend.endpoint.url) == []
+    assert sum(point.network.end_reasons.values()) == sessions
+    return trial, point
 
 
 def ends_all(url, reason, gone=False, **options):
     """Every session ended for that reason, and the point says so."""
-    _, point = measured(remote_lab(url, **options), gone=gone)
+    _, point = measured(server_context(url, **options), gone=gone)
     assert point.sessions_ended_early == {reason: SESSIONS}
     assert point.verdict == "fail"
     assert f"{SESSIONS} {reason}" in point.reason
@@ -84,7 +83,7 @@ def ends_all(url, reason, gone=False, **options):
 def after_steps(run, steps):
     """When that many were counted, and after a while in any case."""
     until = time.monotonic() + 20
-    while run.driver.ledger.total.steps < steps and time.monotonic() < until:
+    while run.load.recorder.total.batches < steps and time.monotonic() < until:
         threading.Event().wait(0.02)
 
 
@@ -157,7 +156,7 @@ def test_trickles_an_answer():
 def test_seats_callers_and_never_answers():
     with web_server(lambda socket: ready_then(socket, hang)) as url:
         point = ends_all(url, "no_output")
-    assert point.limited_by == "empty_frames"
+    assert point.limited_by == "empty"
 
 
 @pytest.mark.parametrize("how", ["closes", "breaks off", "half-closes"])
@@ -250,14 +249,14 @@ def test_takes_no_more_audio():
             await asyncio.sleep(0.08)
 
     with raw_server(deaf) as url:
-        _, point = measured(remote_lab(url, streams=Huge(), length_s=20.0))
+        _, point = measured(server_context(url, audio=Huge(), length_s=20.0))
     assert point.sessions_ended_early == {"send_blocked": SESSIONS}
     assert point.verdict != "pass"
 
 
 def test_falls_behind():
     with web_server(lambda socket: answer_all(socket, rate=0.3)) as url:
-        _, point = measured(remote_lab(url, length_s=6.0, backlog_limit=5), settle_early=True)
+        _, point = measured(server_context(url, length_s=6.0, backlog_limit=5), until="settled")
     assert point.sessions_ended_early.get("fell_behind")
     assert (point.verdict, point.limited_by) == ("fail", "deadline")
 
@@ -273,19 +272,19 @@ def test_falls_silent_with_all_sockets_open():
 
     patient = SessionTimeouts(idle_s=30.0)
     with web_server(hush) as url:
-        _, point = measured(remote_lab(url, length_s=12.0, limits=patient))
+        _, point = measured(server_context(url, length_s=12.0, limits=patient))
     assert point.collapse is not None
-    assert 1.0 < point.collapse.last_output_s < 4.0
+    assert 1.0 < point.collapse.last_output_t_s < 4.0
     assert (point.verdict, point.limited_by) == ("fail", "empty")
 
 
 def test_a_healthy_server_loses_nobody():
     with web_server(answer_all) as url:
-        run, point = measured(remote_lab(url, length_s=3.0))
+        _, point = measured(server_context(url, length_s=3.0))
     assert point.sessions_ended_early == {}
     assert point.frames > 0
     assert point.empty_frames == 0
-    assert run.wire().output_per_input == pytest.approx(1.0, abs=0.1)
+    assert point.network.output_s_per_input_s == pytest.approx(1.0, abs=0.1)
 
 
 def test_dies_by_sigkill_and_comes_back():
@@ -296,13 +295,13 @@ def test_dies_by_sigkill_and_comes_back():
             after_steps(run, 15)
             server.kill()
 
-        _, point = measured(remote_lab(server.url, length_s=20.0), during=kill, gone=True)
+        _, point = measured(server_context(server.url, length_s=20.0), during=kill, gone=True)
         assert point.sessions_ended_early == {"connection_closed": SESSIONS}
         assert (point.verdict, point.ended_by) == ("fail", "engine")
         again = Killable(server.port)
         try:
-            _, after = measured(remote_lab(again.url, length_s=2.0))
-            assert after.ended_sessions == {}
+            _, after = measured(server_context(again.url, length_s=2.0))
+            assert after.sessions_ended_early == {}
         finally:
             again.kill()
     finally:
@@ -314,11 +313,11 @@ def test_a_stop_hangs_everybody_up():
 
     def stop(run):
         after_steps(run, 5)
-        seen.extend(sockets_to(run.lab.endpoint.url))
-        run.lab.stop.signum = 2
+        seen.extend(sockets_to(run.context.backend.endpoint.url))
+        run.context.stop.signum = 2
 
     with web_server(answer_all) as url:
-        _, point = measured(remote_lab(url, length_s=60.0), during=stop)
+        _, point = measured(server_context(url, length_s=60.0), during=stop)
     assert (point.ended_by, point.sessions_ended_early) == ("interrupted", {})
     assert len(seen) == (SESSIONS if os.path.exists("/proc/self/net/tcp") else 0)
 
@@ -343,13 +342,13 @@ async def answer_some(socket, frames=8):
 def test_a_broken_connection_is_made_again_as_far_as_the_policy_goes(policy, ended):
     limits = SessionTimeouts(reconnect=policy)
     with web_server(answer_some) as url:
-        _, point = measured(remote_lab(url, length_s=2.4, limits=limits))
+        _, point = measured(server_context(url, length_s=2.4, limits=limits))
     assert point.sessions_ended_early == ({ended: SESSIONS} if ended else {})
     returns = point.network.reconnects
     assert returns == {"none": 0, "once": SESSIONS}.get(policy, returns)
     if policy == "always":
         assert returns > SESSIONS
-        assert "closed, and back" in point.network.end_details
+        assert "closed, and back" in point.network.said
         assert point.frames > 0
 
 
@@ -372,8 +371,8 @@ def test_a_server_that_restarts_is_called_again_and_the_gap_counts_as_silence():
         back_at.append(time.monotonic() + 1.2)
 
     with web_server(dies_once, process_request=still_down) as url:
-        _, point = measured(remote_lab(url, length_s=6.0, limits=SessionTimeouts(reconnect="always")))
+        _, point = measured(server_context(url, length_s=6.0, limits=SessionTimeouts(reconnect="always")))
     assert point.sessions_ended_early == {}
     assert point.network.reconnects == SESSIONS
     assert SESSIONS <= point.empty_frames < point.frames
-    assert point.network.end_details["closed, and back"]
+    assert point.network.said["closed, and back"]

@@ -5,20 +5,25 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metronome_cli.backends.websocket.worker import BEGIN, WorkerReply
+from metronome_cli.backends.websocket.worker import WorkerReply
 from metronome_cli.backends.websocket.worker_client import WorkerClient, WorkerLostError
-from metronome_cli.core.session_events import FrameSent, SessionEnded, SessionStarted
-from metronome_cli.measure.ledger import FrameRecord
-from metronome_cli.protocols.messages import BacklogReported
+from metronome_cli.core.session import (
+    BacklogReported,
+    FrameResult,
+    FrameSent,
+    SessionEnded,
+    SessionSpec,
+    SessionStarted,
+)
 
 seconds = st.floats(-1e6, 1e6)
 whole = st.integers(0, 2**40)
 NEWS = st.one_of(
-    st.builds(FrameRecord, whole, seconds, seconds, whole, whole),
+    st.builds(FrameResult, whole, seconds, seconds, whole, whole),
     st.builds(FrameSent, seconds, seconds),
     st.builds(BacklogReported, seconds),
     st.builds(SessionStarted, whole, seconds),
-    st.builds(SessionEnded, whole, st.just("closed"), st.text(), seconds, seconds),
+    st.builds(SessionEnded, whole, st.just("connection_closed"), st.text(), seconds, seconds, seconds),
 )
 
 
@@ -62,16 +67,16 @@ def polled(share):
 def test_commands_go_once_and_in_order():
     post = Paper()
     share = WorkerClient(post)
-    share.open(4, 9.0)
-    share.begin()
+    share.open(SessionSpec(0.0, lifetime_s=9.0, index=4))
+    share.begin(2.5)
     assert polled(share) == []
-    assert post.asked == [[("open", 4, 9.0), BEGIN]]
-    share.hang_up(4)
+    assert post.asked == [[("open", 4, 9.0), ("begin", 0, 2.5)]]
+    share.close_session(4)
     polled(share)
     assert len(post.asked) == 1  # the first question is not answered yet
     post.reply = WorkerReply()
     polled(share)
-    assert post.asked[1:] == [[("hang_up", 4, 0.0)]]
+    assert post.asked[1:] == [[("close_session", 4, 0.0)]]
 
 
 def test_no_frame_is_settled_before_the_worker_says_so():
@@ -89,17 +94,17 @@ def test_no_frame_is_settled_before_the_worker_says_so():
 def test_a_worker_that_is_gone_takes_its_sessions_with_it():
     post = Paper()
     share = WorkerClient(post)
-    share.open(0, math.inf)
-    share.open(2, math.inf)
+    share.open(SessionSpec(0.0, index=0))
+    share.open(SessionSpec(0.0, index=2))
     polled(share)
     answer = WorkerReply()
     answer.add(SessionEnded(0, "connection_closed", "", 1.0, 1.0))
     post.reply = answer
     polled(share)
     post.gone = "was killed by SIGKILL"
-    share.hang_up(2)
+    share.close_session(2)
     (ended,) = polled(share)
-    assert (ended.index, ended.reason) == (2, "shed")
+    assert (ended.session, ended.reason) == (2, "shed")
     assert share.lost == "worker 1 of 1 was killed by SIGKILL"
     assert share.horizon_s() == math.inf
     share.start_closing()

@@ -7,19 +7,21 @@ import pickle
 import signal
 import threading
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from metronome_cli.backends.interface import BackendStats, NetworkState
+from metronome_cli.backends.websocket.backend import WebsocketBackend
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
 from metronome_cli.backends.websocket.process_workers import start_workers
-from metronome_cli.capacity import remote_point
-from metronome_cli.capacity.point import PointPlan
-from metronome_cli.capacity.remote_point import RemotePointRun
+from metronome_cli.capacity import outcome
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
+from metronome_cli.measure.recorder import Recorder
 from metronome_cli.protocols.registry import PROTOCOLS
 from metronome_cli.results.load_generator import generator_of
-from tests.capacity.servers import answer_all, bounded, remote_lab, web_server
+from tests.capacity.servers import answer_all, bounded, server_context, web_server
 
 SESSIONS = 4
 
@@ -28,22 +30,19 @@ def crew(count):
     return functools.partial(start_workers, count=count)
 
 
-def measured(lab, during=lambda run: None):
-    """A point of workers, after checking that none is left."""
-    run = RemotePointRun(
-        lab, PointPlan(SESSIONS, "single", length_s=lab.session_length_s, settle_early=False)
-    )
-    threading.Thread(target=during, args=(run,), daemon=True).start()
-    point = bounded(lambda: run.run(into=[]), 60.0)
+def measured(context, during=lambda trial: None):
+    """A trial of workers, after checking that none is left."""
+    plan = TrialPlan(SESSIONS, "single", ages="start", length_s=context.session_length_s, until="end")
+    trial = Trial(context, plan)
+    threading.Thread(target=during, args=(trial,), daemon=True).start()
+    point = bounded(lambda: trial.run(into=[]).result, 60.0)
     assert multiprocessing.active_children() == []
-    assert len(run.driver.population) == 0
-    return run, point
+    assert len(trial.load) == 0
+    return trial, point
 
 
-def lab_of(url, workers, **options):
-    lab = remote_lab(url, limits=SessionTimeouts(), **options)
-    lab.crew = crew(workers)
-    return lab
+def context_of(url, workers, **options):
+    return server_context(url, limits=SessionTimeouts(), starter=crew(workers), **options)
 
 
 class Tone:
@@ -67,40 +66,40 @@ class Tone:
 
 def test_steps_hold_the_frames_of_all_workers():
     with web_server(answer_all) as url:
-        run, point = measured(lab_of(url, 2, length_s=3.0, streams=Tone()))
+        run, point = measured(context_of(url, 2, length_s=3.0, audio=Tone()))
     assert point.sessions_ended_early == {}
-    assert run.driver.population.ended["completed"] == SESSIONS
-    assert run.driver.wire.handshake.total == SESSIONS
+    assert point.network.end_reasons["completed"] == SESSIONS
+    assert point.network.sessions_started == SESSIONS
     assert point.frames / point.batches == pytest.approx(SESSIONS, abs=0.5)
-    assert [share.cpu_share is not None for share in run.driver.population.shares] == [True, True]
+    assert [host.cpu_share is not None for host in run.load.run.hosts] == [True, True]
 
 
 def test_a_killed_worker_ends_the_point_and_is_named():
     def kill(run):
         until = time.perf_counter() + 30
-        while run.driver.ledger.total.steps < 5 and time.perf_counter() < until:
+        while run.load.recorder.total.batches < 5 and time.perf_counter() < until:
             time.sleep(0.02)
         victim = next(p for p in multiprocessing.active_children() if p.name == "worker 2 of 2")
         os.kill(victim.pid, signal.SIGKILL)
 
     with web_server(answer_all) as url:
         began = time.perf_counter()
-        run, point = measured(lab_of(url, 2, length_s=300.0, streams=Tone()), during=kill)
+        _, point = measured(context_of(url, 2, length_s=300.0, audio=Tone()), during=kill)
     assert time.perf_counter() - began < 60
     assert point.verdict == "inconclusive"
     assert "worker 2 of 2 was killed by SIGKILL" in point.reason
-    assert (point.ended_by, point.limited_by) == ("load_generator", "generator")
-    assert run.driver.population.ended["shed"] == SESSIONS // 2
+    assert (point.ended_by, point.limited_by) == ("load_generator", "load_generator")
+    assert point.network.end_reasons["shed"] == SESSIONS // 2
     assert point.frames > 0
 
 
 def test_a_worker_too_slow_for_its_share_makes_the_point_inconclusive(monkeypatch):
-    monkeypatch.setattr(remote_point, "BUSY_SHARE", 0.05)  # of a core: it gets less of a crowded machine
+    monkeypatch.setattr(outcome, "BUSY_SHARE", 0.05)  # of a core: it gets less of a crowded machine
     with web_server(answer_all) as url:
-        _, point = measured(lab_of(url, 1, length_s=4.0, streams=Tone(burn_s=0.03)))
+        _, point = measured(context_of(url, 1, length_s=4.0, audio=Tone(burn_s=0.03)))
     assert point.verdict == "inconclusive"
     assert point.ended_by == "load_generator"
-    assert "load generator itself was late" in point.reason
+    assert "load generator was late" in point.reason
     assert "--workers" in point.reason
     health = generator_of([point])
     assert health.on_time is False
@@ -111,15 +110,15 @@ def test_a_worker_too_slow_for_its_share_makes_the_point_inconclusive(monkeypatc
 
 def test_workers_end_when_nobody_is_left_to_ask():
     with web_server(answer_all) as url:
-        lab = lab_of(url, 1, streams=Tone())
-        driver = lab.paced()
-        (process,) = multiprocessing.active_children()
-        driver.seat_all(1)
-        (share,) = driver.population.shares
-        share.post._pipe.close()
-        process.join(30)
-        assert process.exitcode == 0
-        driver.close()
+        context = context_of(url, 1, audio=Tone())
+        with context.open_load(1) as load:
+            (process,) = multiprocessing.active_children()
+            load.open()
+            load.begin()
+            (host,) = load.run.hosts
+            host.post._pipe.close()
+            process.join(30)
+            assert process.exitcode == 0
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -138,9 +137,13 @@ def test_a_worker_can_be_told_of_any_endpoint(protocol):
 
 
 @pytest.mark.parametrize(
-    ("share", "helps"), [(0.07, "other work has the machine"), (0.9, "--workers spreads callers over more")]
+    ("share", "helps"), [(0.07, "other work has the machine"), (0.9, "--workers spreads sessions over more")]
 )
-def test_a_late_generator_says_what_helps(monkeypatch, share, helps):
-    monkeypatch.setattr(remote_point, "lateness_reason", lambda ledger: "late")
-    run = SimpleNamespace(driver=SimpleNamespace(ledger=None, wire=SimpleNamespace(cpu_share=share)))
-    assert remote_point.RemotePointRun._generator_late(run).endswith(helps)
+def test_a_late_generator_says_what_helps(share, helps):
+    recorder = Recorder(80.0)
+    recorder.stalled_s = 1.0
+    network = NetworkState(steady=True, idle_timeout_s=10.0, cpu_share=share)
+    seen = outcome.Seen(
+        TrialPlan(1, "single"), WebsocketBackend.traits, recorder, BackendStats(network=network), (), 0.99
+    )
+    assert seen.late.endswith(helps)

@@ -1,17 +1,19 @@
-"""Small profiles, drivers and labs on the simulated target."""
+"""Small profiles, loads and trial contexts on the simulated engine."""
 
 import numpy as np
 
-from metronome_cli.backends.in_process.driver import Driver
-from metronome_cli.backends.in_process.population import Population
+from metronome_cli.backends.in_process.backend import InProcessBackend
+from metronome_cli.backends.in_process.run import StepRun
+from metronome_cli.backends.interface import RunSetup
 from metronome_cli.backends.simulated_engine import SimulatedEngine
-from metronome_cli.capacity.lab import Lab
+from metronome_cli.capacity.context import TrialContext
+from metronome_cli.capacity.offered_load import OfferedLoad, admit_all
+from metronome_cli.capacity.trial import Trial
 from metronome_cli.config.profile import Profile
-from metronome_cli.core.clock import VirtualClock
 from metronome_cli.core.stop import StopRequest
-from metronome_cli.load.turn_taking import DrawnTurns
-from metronome_cli.measure.ledger import Ledger
 from metronome_cli.measure.objective import Objective
+from metronome_cli.measure.recorder import Recorder
+from metronome_cli.measure.stall import Still
 
 
 def small_profile(policy="window(64, 16)", blocks=2000, backlog_limit=25, max_batch=256, **changes):
@@ -61,20 +63,28 @@ class NoiseStream:
         return rng.standard_normal(self._samples).astype(np.float32) * 0.1
 
 
-def driver_on(step_s, profile=None, seats=4096, **kwargs):
-    profile = profile or small_profile()
-    frame = profile.frame
-    target = SimulatedEngine(profile, seats, step_s)
-    population = Population(
-        target,
-        profile,
-        Noise(frame.samples, frame.period_s),
-        lambda index: DrawnTurns(profile.turns.speaking_share, profile.turns.turn, seed=index),
+def load_on(step_s, profile=None, sessions=(), slots=4096, admission=admit_all, stalls=None, **changes):
+    """Planned sessions in front of a simulated engine."""
+    context = context_on(step_s, profile, **changes)
+    frame = context.profile.frame
+    recorder = Recorder(frame.deadline_s * 1e3, [80.0], period_s=frame.period_s)
+    setup = RunSetup(
+        profile=context.profile,
+        workload=context.workload,
+        slots=slots,
+        clock=context.clock,
+        batching=context.batching,
+        seed=0,
+        record=recorder.record,
+        stop=context.stop,
     )
-    return Driver(population, VirtualClock(), Ledger(frame.deadline_s * 1e3, [80.0]), **kwargs)
+    run = StepRun(SimulatedEngine(context.profile, slots, step_s), setup)
+    load = OfferedLoad(run, recorder, context.stop, stalls or Still(), arrivals=sessions, admission=admission)
+    load.begin()
+    return load
 
 
-class Recorder:
+class ObserverLog:
     """An observer that keeps what it was told."""
 
     def __init__(self):
@@ -98,21 +108,48 @@ class Recorder:
         pass
 
 
-def lab_on(step_s, profile=None, length_s=60.0, objectives=("p99<80ms", "empty<1%"), **changes):
+def context_on(
+    step_s,
+    profile=None,
+    length_s=60.0,
+    objectives=("p99<80ms", "empty<1%"),
+    engine=lambda made: made,
+    **changes,
+):
+    """The conditions of trials on a simulated engine, on the virtual clock; `engine` may wrap it."""
     profile = profile or small_profile()
     frame = profile.frame
     settings = {
+        "backend": InProcessBackend(
+            lambda profile, slots: engine(SimulatedEngine(profile, slots, step_s)), profile
+        ),
         "profile": profile,
-        "make_target": lambda profile, seats: SimulatedEngine(profile, seats, step_s),
-        "streams": Noise(frame.samples, frame.period_s),
+        "audio": Noise(frame.samples, frame.period_s),
         "objectives": [Objective.parse(text) for text in objectives],
         "clock": "virtual",
         "batching": "continuous",
         "session_length_s": length_s,
         "seed": 0,
-        "observer": Recorder(),
+        "observer": ObserverLog(),
         "stop": StopRequest(),
         "max_sessions": 512,
         **changes,
     }
-    return Lab(**settings)
+    return TrialContext(**settings)
+
+
+def builder_of(step_s, before_step=lambda count: None):
+    """What builds the simulated engine as a command's backend."""
+
+    def build(plan, observer):
+        return InProcessBackend(
+            lambda profile, slots: SimulatedEngine(profile, slots, step_s, before_step=before_step),
+            plan.profile,
+        )
+
+    return build
+
+
+def run_trial(step_s, plan, **changes):
+    """The result of one trial on a simulated engine."""
+    return Trial(context_on(step_s, **changes), plan).run(into=[]).result

@@ -13,8 +13,9 @@ import numpy as np
 from websockets.asyncio.server import serve
 
 from metronome_cli.backends.streaming.event_loop import EventLoopThread
+from metronome_cli.backends.websocket.backend import WebsocketBackend, at_rate, start_local_host
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
-from metronome_cli.capacity.remote_lab import RemoteLab, at_rate
+from metronome_cli.capacity.context import TrialContext
 from metronome_cli.core.stop import StopRequest
 from metronome_cli.measure.objective import Objective
 from metronome_cli.protocols.registry import host_codec
@@ -28,13 +29,23 @@ QUIET.propagate = False
 QUIET.setLevel(logging.CRITICAL)
 
 
-def remote_lab(url, protocol="moshi-server", length_s=2.0, streams=None, limits=QUICK, fetch=None, **profile):
+def server_context(
+    url,
+    protocol="moshi-server",
+    length_s=2.0,
+    audio=None,
+    limits=QUICK,
+    fetch=None,
+    starter=start_local_host,
+    **profile,
+):
+    """The conditions of trials on a server."""
     found = endpoint(url, protocol, limits, environ={})
     rate = found.traits.sample_rate
-    return RemoteLab(
+    return TrialContext(
+        backend=WebsocketBackend(found, starter, fetch),
         profile=at_rate(small_profile(**profile), rate),
-        make_target=None,
-        streams=streams or Noise(round(0.08 * rate), 0.08),
+        audio=audio or Noise(round(0.08 * rate), 0.08),
         objectives=(Objective.parse("p99<80ms"), Objective.parse("empty<1%")),
         clock="real",
         batching="continuous",
@@ -43,8 +54,6 @@ def remote_lab(url, protocol="moshi-server", length_s=2.0, streams=None, limits=
         observer=ObserverGroup(),
         stop=StopRequest(),
         max_sessions=8,
-        endpoint=found,
-        fetch=fetch,
     )
 
 

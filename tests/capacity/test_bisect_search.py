@@ -4,13 +4,13 @@ import pytest
 
 from metronome_cli.capacity.aimd import AimdGains
 from metronome_cli.capacity.bisect_search import Search
-from tests.capacity.builders import Recorder, lab_on, small_profile
+from tests.capacity.builders import ObserverLog, context_on, small_profile
 
 GAINS = AimdGains()
 
 
 def search(step_s, method="ramp", **kwargs):
-    found = Search(lab_on(step_s, **kwargs), GAINS, method, soak=False, confirm_steps=1000)
+    found = Search(context_on(step_s, **kwargs), GAINS, method, soak=False, confirm_steps=1000)
     return found, found.run()
 
 
@@ -59,7 +59,7 @@ def test_one_session_that_fails_is_infeasible():
 
 def test_one_session_that_fails_where_more_held_is_the_machine():
     """Every confirmation falls into a minute in which the machine is fifty times as slow."""
-    observer = Recorder()
+    observer = ObserverLog()
 
     def step_s(batch):
         slow = 50 if observer.phases[-1:] == ["confirm"] else 1
@@ -75,7 +75,7 @@ def test_what_is_safe_was_confirmed_and_what_fails_was_seen_to_fail():
     searched, found = search(linear(0.004, 0.0012))
     safe = [p for p in searched.points if p.sessions == found.safe and p.purpose in ("confirm", "exceed")]
     failing = [p for p in searched.points if p.sessions == found.first_failing]
-    assert any(p.verdict == "pass" and p.steps >= 459 for p in safe)
+    assert any(p.verdict == "pass" and p.batches >= 459 for p in safe)
     assert any(p.verdict == "fail" for p in failing)
 
 
@@ -93,7 +93,7 @@ class BusyInALook:
 
 def test_one_bad_moment_in_a_look_does_not_end_the_way_up():
     _, calm = search(linear(0.004, 0.0012))
-    observer = Recorder()
+    observer = ObserverLog()
     searched, disturbed = search(BusyInALook(0.004, 0.0012, observer), observer=observer)
     first, second = [p for p in searched.points if p.purpose == "screen"][:2]
     assert (first.verdict, first.sessions) == ("fail", second.sessions)
@@ -112,12 +112,12 @@ def test_a_confirmation_that_cannot_pass_any_more_is_given_up():
     assert found.safe is None
     confirms = [p for p in searched.points if p.purpose == "confirm" and p.verdict == "inconclusive"]
     assert confirms
-    assert all(150 <= p.steps < 459 for p in confirms)
+    assert all(150 <= p.batches < 459 for p in confirms)
 
 
 def test_a_spent_budget_leaves_what_lies_between_open():
-    lab = lab_on(linear(0.004, 0.0012))
-    searched = Search(lab, GAINS, "ramp", soak=False, confirm_steps=1000, budget_s=1e-6)
+    context = context_on(linear(0.004, 0.0012))
+    searched = Search(context, GAINS, "ramp", soak=False, confirm_steps=1000, budget_s=1e-6)
     found = searched.run()
     assert found.safe is not None
     assert found.first_failing > found.safe
@@ -126,8 +126,8 @@ def test_a_spent_budget_leaves_what_lies_between_open():
 
 
 def test_out_of_time_without_a_failure_leaps_to_one():
-    lab = lab_on(linear(0.004, 0.0012))
-    searched = Search(lab, GAINS, "ramp", soak=False, confirm_steps=1000, budget_s=1e-6)
+    context = context_on(linear(0.004, 0.0012))
+    searched = Search(context, GAINS, "ramp", soak=False, confirm_steps=1000, budget_s=1e-6)
     searched.found.safe, searched.found.step = 20, 1
     searched._show_the_next_fails()
     found = searched.found
@@ -137,8 +137,8 @@ def test_out_of_time_without_a_failure_leaps_to_one():
 
 
 def test_the_leap_begins_above_what_was_seen_not_to_fail():
-    lab = lab_on(linear(0.004, 0.0012))
-    searched = Search(lab, GAINS, "ramp", soak=False, confirm_steps=1000, budget_s=1e-6)
+    context = context_on(linear(0.004, 0.0012))
+    searched = Search(context, GAINS, "ramp", soak=False, confirm_steps=1000, budget_s=1e-6)
     searched.found.safe, searched.found.step = 20, 1
     searched._look(40)
     searched._show_the_next_fails()
@@ -150,7 +150,7 @@ def test_the_leap_begins_above_what_was_seen_not_to_fail():
     [(set(), 27), ({20}, 20), ({14, 20}, 20), ({10}, 27), ({29}, 27), ({40}, 27)],
 )
 def test_what_is_confirmed_first_stayed_well_within_the_limit_in_its_look(calm, first):
-    searched = Search(lab_on(linear(0.004, 0.0012)), GAINS, "ramp", soak=False, confirm_steps=1000)
+    searched = Search(context_on(linear(0.004, 0.0012)), GAINS, "ramp", soak=False, confirm_steps=1000)
     searched.found.step = 3
     searched._calm = calm
     assert searched._with_margin(30) == first
@@ -168,8 +168,8 @@ class EveryHundredth:
 
 @pytest.mark.parametrize(("first_failing", "undecided"), [(40, None), (None, "neither hold nor fail")])
 def test_what_neither_holds_nor_fails_is_open_where_a_failure_is_known(first_failing, undecided):
-    lab = lab_on(EveryHundredth(), objectives=("p99<40ms",))
-    searched = Search(lab, GAINS, "ramp", soak=False, confirm_steps=500)
+    context = context_on(EveryHundredth(), objectives=("p99<40ms",))
+    searched = Search(context, GAINS, "ramp", soak=False, confirm_steps=500)
     found = searched.found
     found.safe, found.first_failing = 10, first_failing
     searched._show_the_next_fails()

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from metronome_cli.backends.simulated_engine import SimulatedEngine
 from metronome_cli.capacity.capacity_run import run_capacity
 from metronome_cli.capacity.plan import CapacityPlan
 from metronome_cli.core.errors import EngineError, NoAudioError
 from metronome_cli.core.stop import StopRequest
 from metronome_cli.results.schema import report_schema
-from tests.capacity.builders import Recorder, small_profile
+from tests.capacity.builders import ObserverLog, builder_of, small_profile
 
 
 @pytest.fixture
@@ -24,12 +23,9 @@ def speech(tmp_path):
 
 
 def run(speech, step_s=lambda n: 0.004 + 0.0012 * n, *, before_step=lambda count: None, stop=None, **plan):
-    def build(plan, observer):
-        return lambda profile, seats: SimulatedEngine(profile, seats, step_s, before_step=before_step)
-
     plan = {"profile": small_profile(), "audio": (speech,), "clock": "virtual", **plan}
-    watcher = Recorder()
-    report = run_capacity(CapacityPlan(**plan), watcher, stop, build)
+    watcher = ObserverLog()
+    report = run_capacity(CapacityPlan(**plan), watcher, stop, builder_of(step_s, before_step))
     jsonschema.validate(json.loads(report.model_dump_json(by_alias=True)), report_schema())
     return report, watcher
 
@@ -62,7 +58,7 @@ def test_silence_is_an_objective_even_when_only_latency_was_asked_for(speech):
     assert "KV pool was full" in report.summary
 
 
-@pytest.mark.parametrize("nth", [1, 6, 40, 700])
+@pytest.mark.parametrize("nth", [1, 6, 40, 1500])
 def test_an_engine_that_fails_at_the_nth_step_leaves_a_report_of_all_before(speech, nth):
     def fail(count):
         nonlocal steps
@@ -76,9 +72,9 @@ def test_an_engine_that_fails_at_the_nth_step_leaves_a_report_of_all_before(spee
     assert "out of device memory" in report.error
     assert "out of device memory" in report.summary
     assert report.verdict != "pass"
-    told = [data for kind, data in watcher.events if kind == "point"]
+    told = [data for kind, data in watcher.events if kind == "trial"]
     assert [p["sessions"] for p in told] == [p.sessions for p in report.capacity.trials]
-    if nth == 700:
+    if nth == 1500:
         assert report.capacity.trials
         assert report.capacity.trials[-1].ended_by == "backend_error"
 

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from metronome_cli.backends.simulated_engine import SimulatedEngine
 from metronome_cli.capacity.bisect_search import Search
 from metronome_cli.capacity.capacity_run import run_capacity
+from metronome_cli.capacity.context import batches_to_confirm
 from metronome_cli.capacity.dry_run import memory_of, outline
-from metronome_cli.capacity.lab import batches_to_confirm
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.capacity.point import WARM_UP_STEPS, PointPlan, PointRun
 from metronome_cli.capacity.scout import LOOK_STEPS
+from metronome_cli.capacity.trial import WARM_UP_BATCHES, Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.cli.main import run
 from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.core.errors import ExitCode
 from metronome_cli.core.quantities import format_duration
-from tests.capacity.builders import always, lab_on, small_profile
+from tests.capacity.builders import always, builder_of, context_on, small_profile
 
 SCRIPT = """
 import runpy, sys
@@ -51,20 +51,23 @@ def test_nothing_is_loaded(flags):
 
 
 def test_a_judged_point_takes_no_longer_than_foretold():
-    lab = lab_on(always(0.01))
-    plan = CapacityPlan(profile=lab.profile, sessions=1, clock="virtual", session_length_s=60.0)
+    context = context_on(always(0.01))
+    plan = CapacityPlan(profile=context.profile, sessions=1, clock="virtual", session_length_s=60.0)
     judged = outline(plan).course.phases[0]
-    steps = batches_to_confirm(lab.steps_needed, plan.confirm_steps)
-    point = PointRun(lab, PointPlan(1, "single", max_steps=steps, settle_early=False)).run(into=[])
-    assert 0 < point.duration_s <= judged.most_s + max(1.0, 12 * lab.period_s)  # the last window ends whole
+    steps = batches_to_confirm(context.batches_to_prove, plan.confirm_steps)
+    point = Trial(context, TrialPlan(1, "single", max_batches=steps, until="end")).run(into=[]).result
+    window_s = max(1.0, 12 * context.period_s)
+    assert (
+        0 < point.duration_s <= judged.most_s + 2 * window_s
+    )  # one replaces its session, the last ends whole
 
 
 @pytest.mark.parametrize("policy", ["window(64, 16)", "unbounded"])
 def test_a_search_keeps_within_what_was_foretold(policy):
-    lab = lab_on(lambda batch: 0.004 + 0.0012 * batch, small_profile(policy=policy), max_sessions=64)
-    plan = CapacityPlan(profile=lab.profile, clock="virtual", session_length_s=60.0, max_sessions=64)
+    context = context_on(lambda batch: 0.004 + 0.0012 * batch, small_profile(policy=policy), max_sessions=64)
+    plan = CapacityPlan(profile=context.profile, clock="virtual", session_length_s=60.0, max_sessions=64)
     ahead = outline(plan)
-    search = Search(lab, gains=_gains(), method="ramp", soak=False, confirm_steps=1000)
+    search = Search(context, gains=_gains(), method="ramp", soak=False, confirm_steps=1000)
     search.run()
     took = search.ramp_timeline[-1].t_s + sum(point.duration_s for point in search.points)
     assert ahead.course.least_s <= took <= ahead.course.most_s
@@ -80,7 +83,7 @@ def test_a_search_in_real_time_keeps_to_its_budget_and_says_so(period, given_s, 
     assert dict(course.rows())["budget"].startswith(f"{format_duration(budget_s)}; then nothing")
     assert dict(course.rows())["duration"].startswith(f"about {format_duration(budget_s)} of real time")
     looks = {phase.what: phase for phase in course.phases}["looks"]
-    assert looks.most_s <= budget_s + 2 * (LOOK_STEPS + WARM_UP_STEPS) * profile.frame.period_s
+    assert looks.most_s <= budget_s + 2 * (LOOK_STEPS + WARM_UP_BATCHES) * profile.frame.period_s
     longer = outline(CapacityPlan(profile, session_length_s=600.0, budget_s=2 * budget_s)).course
     assert course.usual_s <= course.most_s <= longer.most_s
 
@@ -168,7 +171,7 @@ def test_a_replay_takes_as_long_as_what_was_recorded(tmp_path):
     )
     run_capacity(
         replace(plan, soak=True),
-        build=lambda *_: lambda profile, seats: SimulatedEngine(profile, seats, lambda n: 0.01),
+        build=builder_of(lambda n: 0.01),
     )
     ahead = outline(replace(plan, sessions=None, session_length_s=None, record=None, replay=kept))
     assert ahead.course.most_s == 20.0

@@ -8,15 +8,15 @@ from metronome_cli.capacity.policy_comparison import (
     ADMISSION_GAINS,
     GUARDED,
     UNBOUNDED,
-    OfferedLoad,
+    Offer,
     PolicyVariant,
     compare_policies,
 )
 from metronome_cli.config.cache_policy import CachePolicySpec
-from tests.capacity.builders import lab_on, small_profile
+from tests.capacity.builders import context_on, small_profile
 
 BOUNDED = PolicyVariant("bounded", CachePolicySpec.parse("window(64, 16)"))
-OFFER = OfferedLoad(sessions=80, rate_per_s=4.0)
+OFFER = Offer(sessions=80, rate_per_s=4.0)
 GAINS = ADMISSION_GAINS
 
 
@@ -26,9 +26,9 @@ def linear(batch):
 
 @pytest.fixture(scope="module")
 def arms():
-    lab = lab_on(linear, profile=small_profile(blocks=1000), length_s=60.0)
+    context = context_on(linear, profile=small_profile(blocks=1000), length_s=60.0)
     into = []
-    compare_policies(lab, (BOUNDED, UNBOUNDED, GUARDED), OFFER, GAINS, into)
+    compare_policies(context, (BOUNDED, UNBOUNDED, GUARDED), OFFER, GAINS, into)
     return {arm.name: arm for arm in into}
 
 
@@ -66,12 +66,13 @@ def test_the_timeline_says_who_was_turned_away(arms):
 
 
 def test_a_guard_that_admits_nobody_says_what_one_needs_and_what_there_is():
-    lab, into = lab_on(linear, profile=small_profile(blocks=100), length_s=60.0), []
-    compare_policies(lab, (GUARDED,), OfferedLoad(sessions=4, rate_per_s=4.0), GAINS, into)
+    context, into = context_on(linear, profile=small_profile(blocks=100), length_s=60.0), []
+    compare_policies(context, (GUARDED,), Offer(sessions=4, rate_per_s=4.0), GAINS, into)
     assert into[0].occupancy_max == 0.0
     need = int(
         re.search(
-            r"one session may need (\d+) blocks by the end of its 60 s, and the pool has 100$", into[0].reason
+            r"one session may need (\d+) blocks by the end of its 60 s, and the pool has 100$",
+            into[0].no_admission_reason,
         )[1]
     )
     assert need > 60 / 0.08 * 3.5 / 16  # the mean; the guard leaves room for who speaks more

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import soundfile
 
-from metronome_cli.backends.simulated_engine import SimulatedEngine
-from metronome_cli.backends.websocket.paced import WirePopulation
-from metronome_cli.capacity import remote_lab
+from metronome_cli.backends.websocket import backend as websocket
+from metronome_cli.backends.websocket.backend import WebsocketSetup
+from metronome_cli.backends.websocket.socket_host import SocketHost
 from metronome_cli.capacity.capacity_run import run_capacity
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.capacity.remote_lab import WebsocketSetup
-from metronome_cli.capacity.remote_run import run_remote_capacity
+from metronome_cli.commands.capacity_on_server import run_on_server
 from metronome_cli.core.errors import UsageError
 from metronome_cli.load.trace_file import read_load
-from tests.capacity.builders import small_profile
+from tests.capacity.builders import builder_of, small_profile
 from tests.capacity.servers import QUICK, answer_all, web_server
 
 PROFILE = small_profile(frame={"period": "80ms", "sample_rate": 24000})
@@ -31,14 +30,12 @@ def speech(tmp_path_factory):
 
 def over_the_network(speech, url, **plan):
     plan = CapacityPlan(profile=PROFILE, audio=(speech,), **plan)
-    return run_remote_capacity(plan, WebsocketSetup(url, "moshi-server", limits=QUICK, environ={}))
+    return run_on_server(plan, WebsocketSetup(url, "moshi-server", limits=QUICK, environ={}))
 
 
 def in_process(speech, **plan):
     plan = CapacityPlan(profile=PROFILE, audio=(speech,), clock="virtual", **plan)
-    return run_capacity(
-        plan, build=lambda *_: lambda profile, seats: SimulatedEngine(profile, seats, lambda n: 0.002)
-    )
+    return run_capacity(plan, build=builder_of(lambda n: 0.002))
 
 
 def body(path):
@@ -78,7 +75,7 @@ def test_a_server_gets_what_the_engine_in_process_got(speech, tmp_path):
 
 @pytest.mark.parametrize(
     ("plan", "said"),
-    [({}, "have lived before"), ({"soak": True, "batching": "tick"}, "fall on the beat together")],
+    [({}, "are not new"), ({"soak": True, "batching": "periodic"}, "batches by itself")],
 )
 def test_callers_that_a_server_cannot_have_are_refused(speech, tmp_path, plan, said):
     kept = tmp_path / "kept.jsonl"
@@ -93,17 +90,17 @@ def test_each_run_of_a_file_has_its_own_callers_on_the_line(speech, tmp_path, mo
     in_process(speech, sessions=2, session_length_s=1.5, soak=True, record=two)
     lines = [json.loads(line) for line in two.read_bytes().splitlines()[1:]]
     for line in lines:
-        line.update({key: 1 for key in ("run", "end") if key in line})
-        if "caller" in line:
+        line.update({key: 1 for key in ("trial", "trial_end") if key in line})
+        if "session" in line:
             line["loop_offset"] = 24_000 * (1 + line["session"])
     both.write_bytes(one.read_bytes() + b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     dealt = []
 
-    def population(target, endpoint, streams, *rest, **more):
-        dealt.append(streams)
-        return WirePopulation(target, endpoint, streams, *rest, **more)
+    def host_of(setup):
+        dealt.append(setup.audio)
+        return SocketHost(setup)
 
-    monkeypatch.setattr(remote_lab, "WirePopulation", population)
+    monkeypatch.setattr(websocket, "SocketHost", host_of)
     with web_server(answer_all) as url:
         report = over_the_network(speech, url, replay=both)
     assert [point.sessions for point in report.capacity.trials] == [1, 2]

@@ -11,7 +11,6 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.backends.simulated_engine import SimulatedEngine
 from metronome_cli.capacity.capacity_run import build_in_process, run_capacity
 from metronome_cli.capacity.plan import CapacityPlan
 from metronome_cli.commands.plan_capacity import capacity_plan
@@ -20,7 +19,7 @@ from metronome_cli.config.settings import resolve
 from metronome_cli.core.errors import EngineError, UsageError
 from metronome_cli.load.trace_file import read_load
 from metronome_cli.report.conditions import notes
-from tests.capacity.builders import Recorder, small_profile
+from tests.capacity.builders import ObserverLog, builder_of, small_profile
 
 
 @pytest.fixture(scope="module")
@@ -64,18 +63,16 @@ def run(speech, step_s=lambda n: 0.002 + 0.0012 * n, *, build=None, before_step=
     """The report, what each engine heard, and who watched."""
     heard = []
 
-    def keep(make):
-        def fresh(profile, seats):
-            heard.append(Heard(make(profile, seats)))
+    def build_heard(plan, observer):
+        backend = (build or builder_of(step_s, before_step))(plan, observer)
+        make = backend._make_engine
+
+        def fresh(profile, slots):
+            heard.append(Heard(make(profile, slots)))
             return heard[-1]
 
-        return fresh
-
-    def fake(plan, observer):
-        return keep(lambda profile, seats: SimulatedEngine(profile, seats, step_s, before_step=before_step))
-
-    def real(plan, observer):
-        return keep(build(plan, observer))
+        backend._make_engine = fresh
+        return backend
 
     plan = {
         "profile": small_profile(),
@@ -84,8 +81,8 @@ def run(speech, step_s=lambda n: 0.002 + 0.0012 * n, *, build=None, before_step=
         "session_length_s": 20.0,
         **plan,
     }
-    watcher = Recorder()
-    report = run_capacity(CapacityPlan(**plan), watcher, None, real if build else fake)
+    watcher = ObserverLog()
+    report = run_capacity(CapacityPlan(**plan), watcher, None, build_heard)
     return report, [one for one in heard if one.pool_after], watcher
 
 
@@ -107,7 +104,7 @@ def same_load(first, second):
 
 @given(
     sessions=st.integers(1, 12),
-    batching=st.sampled_from(["continuous", "tick"]),
+    batching=st.sampled_from(["continuous", "periodic"]),
     policy=st.sampled_from(["window(64, 16)", "unbounded"]),
     soak=st.booleans(),
     seed=st.integers(0, 2**31),
@@ -135,7 +132,7 @@ def test_the_load_is_the_same_and_records_itself_the_same(
 
 def test_the_pool_takes_the_same_course_step_by_step(speech, tmp_path):
     kept = tmp_path / "load.jsonl"
-    plan = {"sessions": 6, "batching": "tick", "profile": small_profile(policy="unbounded", blocks=150)}
+    plan = {"sessions": 6, "batching": "periodic", "profile": small_profile(policy="unbounded", blocks=150)}
     _, heard, _ = run(speech, record=kept, **plan)
     _, again, _ = run(speech, replay=kept, profile=plan["profile"])
     assert heard[0].pool_after == again[0].pool_after
@@ -148,7 +145,7 @@ def test_the_engine_in_process_gets_the_same_load_and_fills_the_same_pool(speech
     )
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
     plan = {"profile": profile, "build": build_in_process, "device": "cpu"}
-    _, heard, _ = run(speech, sessions=3, batching="tick", soak=True, record=first, **plan)
+    _, heard, _ = run(speech, sessions=3, batching="periodic", soak=True, record=first, **plan)
     _, again, _ = run(speech, replay=first, record=second, **plan)
     assert body(first) == body(second)
     same_load(heard, again)
@@ -260,7 +257,7 @@ def test_the_last_run_of_a_killed_one_is_left_out_and_that_is_said(speech, tmp_p
 
 
 @pytest.mark.parametrize(
-    "flag", [{"sessions": 3}, {"session_length": "1m"}, {"batching": "tick"}, {"soak": True}]
+    "flag", [{"sessions": 3}, {"session_length": "1m"}, {"batching": "periodic"}, {"soak": True}]
 )
 def test_what_the_file_decides_cannot_be_given_beside_it(flag):
     (key,) = flag
@@ -280,7 +277,7 @@ def test_arms_are_offered_the_recorded_callers_and_admit_for_themselves(speech, 
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
     plan = {
         "profile": small_profile(blocks=300),
-        "batching": "tick",
+        "batching": "periodic",
         "offered": 40,
         "arrival_rate_per_s": 4.0,
     }

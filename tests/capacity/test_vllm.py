@@ -5,15 +5,15 @@ import re
 
 import pytest
 
+from metronome_cli.backends.vllm.backend import VllmSetup
 from metronome_cli.backends.vllm.simulated_vllm import SimulatedStreamingEngine
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.capacity.vllm_lab import VllmSetup
-from metronome_cli.capacity.vllm_run import VllmCapacityRun, run_vllm_capacity
+from metronome_cli.commands.capacity_on_vllm import run_on_streaming_engine, run_on_vllm
 from metronome_cli.commands.plan_capacity import capacity_plan, vllm_setup
 from metronome_cli.config.settings import resolve
 from metronome_cli.core.errors import EngineError, UsageError
 from metronome_cli.core.stop import StopRequest
-from tests.capacity.builders import Recorder, small_profile
+from tests.capacity.builders import ObserverLog, small_profile
 
 FRAME = {"period": "20ms", "sample_rate": 16000, "deadline": "60ms", "max_backlog": 1000}
 
@@ -28,9 +28,9 @@ def measure(profile, engine=None, **plan):
         engines.append(fake)
         return fake
 
-    observer = Recorder()
+    observer = ObserverLog()
     plan = CapacityPlan(profile, **({"session_length_s": 1.5, "sessions": 2} | plan))
-    report = VllmCapacityRun(plan, VllmSetup("dir"), make, observer, StopRequest()).run()
+    report = run_on_streaming_engine(plan, VllmSetup("dir"), make, observer)
     return report, engines, observer
 
 
@@ -46,7 +46,7 @@ def test_a_point_lives_through_the_session_and_the_engine_is_stopped():
     assert [engine.stopped for engine in engines] == [True]
     assert report.backend["engine"] == "fake"
     assert report.backend["arguments"]["num_gpu_blocks_override"] == 2001
-    assert [kind for kind, _ in observer.events].count("point") == 1
+    assert [kind for kind, _ in observer.events].count("trial") == 1
 
 
 def test_every_point_has_an_engine_of_its_own():
@@ -102,17 +102,17 @@ def test_a_window_that_the_model_ignores_is_refused():
 
 
 def settings(**flags):
-    return resolve({"profile": "smoke", "engine": "vllm", **flags}, environ={})
+    return resolve({"profile": "smoke", "backend": "vllm", **flags}, environ={})
 
 
 def test_what_vllm_decides_cannot_be_asked_for(tmp_path):
-    for flags in ({"device": "cpu"}, {"batching": "tick"}, {"clock": "virtual"}, {"target": "ws://x"}):
+    for flags in ({"device": "cpu"}, {"batching": "periodic"}, {"clock": "virtual"}, {"url": "ws://x"}):
         with pytest.raises(UsageError):
             vllm_setup(settings(weights=str(tmp_path), **flags))
     with pytest.raises(UsageError, match="model's directory"):
         vllm_setup(settings())
     plan = vllm_setup(
-        settings(weights=str(tmp_path), engine_arg=["tensor_parallel_size=2", "load_format=dummy"])
+        settings(weights=str(tmp_path), vllm_arg=["tensor_parallel_size=2", "load_format=dummy"])
     )
     assert plan.given == {"tensor_parallel_size": 2, "load_format": "dummy"}
     assert plan.weights == "random"
@@ -120,15 +120,15 @@ def test_what_vllm_decides_cannot_be_asked_for(tmp_path):
 
 def test_engine_arguments_need_vllm():
     with pytest.raises(UsageError, match="--backend vllm"):
-        capacity_plan(resolve({"profile": "smoke", "engine_arg": ["a=1"]}, environ={}))
+        capacity_plan(resolve({"profile": "smoke", "vllm_arg": ["a=1"]}, environ={}))
     with pytest.raises(UsageError, match="key=value"):
-        resolve({"engine_arg": ["tensor_parallel_size"]}, environ={})
+        resolve({"vllm_arg": ["tensor_parallel_size"]}, environ={})
 
 
 def test_without_vllm_it_says_so(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="not installed"):
-        run_vllm_capacity(CapacityPlan(a_profile()), VllmSetup("dir"))
+        run_on_vllm(CapacityPlan(a_profile()), VllmSetup("dir"))
 
 
 class SlowStart(SimulatedStreamingEngine):
@@ -148,7 +148,7 @@ class SlowStart(SimulatedStreamingEngine):
 def test_a_stop_does_not_wait_for_a_model_to_load():
     stop = StopRequest()
     plan = CapacityPlan(a_profile(), session_length_s=1.0, sessions=2)
-    report = VllmCapacityRun(
-        plan, VllmSetup("dir"), lambda _, gauge: SlowStart(gauge, stop), Recorder(), stop
-    ).run()
+    report = run_on_streaming_engine(
+        plan, VllmSetup("dir"), lambda _, gauge: SlowStart(gauge, stop), ObserverLog(), stop
+    )
     assert (report.status, report.error) == ("interrupted", None)

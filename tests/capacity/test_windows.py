@@ -4,17 +4,19 @@ import re
 
 import pytest
 
-from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.capacity.context import Progress
 from metronome_cli.capacity.progress import PhaseProgress, steps_done, time_done
-from metronome_cli.capacity.windows import WindowReporter
-from tests.capacity.builders import always, lab_on, small_profile
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
+from metronome_cli.capacity.windows import Windows
+from tests.capacity.builders import always, context_on, small_profile
 
-WHOLE = PointPlan(8, "single", ages="start", length_s=20.0)
+WHOLE = TrialPlan(8, "single", ages="start", length_s=20.0)
 
 
 def run(step_s, length_s=20.0, **changes):
-    lab = lab_on(step_s, length_s=length_s, **changes)
-    return PointRun(lab, WHOLE).run(into=[]), lab.observer
+    context = context_on(step_s, length_s=length_s, **changes)
+    return Trial(context, WHOLE).run(into=[]).result, context.observer
 
 
 def test_a_timeline_begins_with_the_warm_up_which_counts_nowhere_else():
@@ -29,7 +31,9 @@ def test_a_timeline_begins_with_the_warm_up_which_counts_nowhere_else():
 
 
 def test_a_pool_that_fills_at_once_is_in_the_timeline_and_counts():
-    profile = small_profile(policy="unbounded", kv_pool={"blocks": 9, "block_size": 4}, exhaustion="preempt")
+    profile = small_profile(
+        policy="unbounded", kv_pool={"blocks": 9, "block_size": 4}, on_pool_full="preempt"
+    )
     point, _ = run(always(0.004), profile=profile)
     assert point.pool_full_at_s < 1.0
     assert not any(window.warm_up for window in point.windows)
@@ -42,10 +46,16 @@ def test_the_highest_occupancy_of_a_run_is_in_the_window_that_saw_it():
     assert max(window.occupancy for window in point.windows) == point.occupancy_max
 
 
-def watched(phase="single", clock="real", share=0.5, progress=(0.0, 1.0), **changes):
-    lab = lab_on(always(0.004), clock=clock, progress=progress, **changes)
-    WindowReporter(lab, lab.driver(1), phase, "1 session").close_window(PhaseProgress(share))
-    return lab.observer
+def close_windows(context, *shares, phase="single", done=""):
+    with context.open_load(1) as load:
+        for share in shares:
+            Windows(context, load, phase, "1 session").close(PhaseProgress(share, done))
+    return context.observer
+
+
+def watched(clock="real", share=0.5, progress=(0.0, 1.0), searching=False, budget_s=None, **changes):
+    shown = Progress(*progress, searching=searching, time_limit_s=budget_s)
+    return close_windows(context_on(always(0.004), clock=clock, progress=shown, **changes), share)
 
 
 def test_time_left_is_said_where_the_pace_tells_it():
@@ -69,18 +79,15 @@ def test_time_left_is_not_made_up(changes):
 
 def test_progress_never_goes_back():
     """A bad step makes more steps needed, and a search goes from number to number."""
-    lab = lab_on(always(0.004), clock="real")
-    for share in (0.2, 0.5, 0.3, 0.6):
-        WindowReporter(lab, lab.driver(1), "single", "1 session").close_window(PhaseProgress(share))
-    assert [snapshot.progress for snapshot in lab.observer.snapshots] == [0.2, 0.5, 0.5, 0.6]
+    context = context_on(always(0.004), clock="real")
+    close_windows(context, 0.2, 0.5, 0.3, 0.6)
+    assert [snapshot.progress for snapshot in context.observer.snapshots] == [0.2, 0.5, 0.5, 0.6]
 
 
 def test_a_search_says_how_much_of_its_time_is_gone():
-    lab = lab_on(always(0.004), searching=True, budget_s=1e-9)
-    WindowReporter(lab, lab.driver(1), "confirm", "1 session").close_window(
-        PhaseProgress(0.3, "step 144 of 480")
-    )
-    (seen,) = lab.observer.snapshots
+    context = context_on(always(0.004), progress=Progress(searching=True, time_limit_s=1e-9))
+    close_windows(context, 0.3, phase="confirm", done="step 144 of 480")
+    (seen,) = context.observer.snapshots
     assert (seen.progress, seen.budget_s, seen.done) == (1.0, 1e-9, "step 144 of 480")
     assert watched(searching=True).snapshots[0].progress is None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from metronome_cli.capacity.remote_lab import WebsocketSetup
+from metronome_cli.backends.websocket.backend import WebsocketSetup
 from metronome_cli.commands.predict.from_metrics import ScrapePlan, forecast_from_metrics
 from metronome_cli.core import metrics_page
 from metronome_cli.core.errors import UsageError

@@ -8,12 +8,13 @@
 import sys
 import time
 
-from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.measure.stall import StallDetector
-from tests.capacity.builders import Recorder, always, lab_on
+from tests.capacity.builders import ObserverLog, always, context_on
 
 
-class Announcer(Recorder):
+class Announcer(ObserverLog):
     """Tells when the first window was measured."""
 
     def event(self, kind, data):
@@ -23,13 +24,17 @@ class Announcer(Recorder):
 
 
 def main(where):
-    with StallDetector() as pulse:
-        lab = lab_on(always(0.0), observer=Announcer(), clock="real", length_s=8.0, pulse=pulse)
-        if where == "within":
-            inner = lab.make_target
-            lab.make_target = lambda profile, seats: Slow(inner(profile, seats))
-        plan = PointPlan(1, "single", ages="start", length_s=6.0, settle_early=False)
-        print(PointRun(lab, plan).run(into=[]).model_dump_json())
+    with StallDetector() as stalls:
+        context = context_on(
+            always(0.0),
+            observer=Announcer(),
+            clock="real",
+            length_s=8.0,
+            stalls=stalls,
+            engine=Slow if where == "within" else lambda made: made,
+        )
+        plan = TrialPlan(1, "single", ages="start", length_s=6.0, until="end")
+        print(Trial(context, plan).run(into=[]).result.model_dump_json())
 
 
 class Slow:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import metronome_cli
-from metronome_cli.backends.simulated_engine import SimulatedEngine
 from metronome_cli.capacity.capacity_run import run_capacity
 from metronome_cli.capacity.plan import CapacityPlan
-from tests.capacity.builders import Recorder, small_profile
+from tests.capacity.builders import ObserverLog, builder_of, small_profile
 
 SOURCES = sorted(Path(metronome_cli.__file__).parent.rglob("*.py"))
 READS = {
@@ -31,18 +30,14 @@ STAMPS = {  # where the wall clock may be read, and for what
 }
 
 
-def build(plan, observer):
-    return lambda profile, seats: SimulatedEngine(profile, seats, lambda batch: 0.004)
-
-
 @pytest.mark.parametrize("clock", ["virtual", "real"])
 def test_a_clock_that_steps_back_and_forth_changes_no_duration(monkeypatch, clock):
     rng, honest = random.Random(0), time.time
     monkeypatch.setattr(time, "time", lambda: honest() + rng.uniform(-1e6, 1e6))
     monkeypatch.setattr(time, "time_ns", lambda: int(time.time() * 1e9))
-    watcher = Recorder()
+    watcher = ObserverLog()
     plan = CapacityPlan(small_profile(), clock=clock, sessions=3, session_length_s=4.0, soak=True)
-    report = run_capacity(plan, watcher, build=build)
+    report = run_capacity(plan, watcher, build=builder_of(lambda batch: 0.004))
     point = report.capacity.trials[0]
     assert point.duration_s == pytest.approx(4.0, abs=0.5)
     assert point.frames == pytest.approx(3 * (4.0 - 12 * 0.08) / 0.08, abs=3 * 14)

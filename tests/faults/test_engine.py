@@ -4,18 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from metronome_cli.backends.in_process.engine import InProcessBackend
+from metronome_cli.backends.in_process.backend import InProcessBackend
+from metronome_cli.backends.in_process.engine import InProcessModel
 from metronome_cli.capacity.aimd import AimdGains
 from metronome_cli.capacity.bisect_search import Search
 from metronome_cli.capacity.capacity_run import run_capacity
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.core.errors import DeviceMemoryError, EngineError
 from metronome_cli.engine.failures import as_engine_error, is_out_of_memory
 from metronome_cli.models.decoding import Vocabulary
 from metronome_cli.report.plain_text import render_text
-from tests.capacity.builders import Recorder, always, lab_on
+from tests.capacity.builders import ObserverLog, always, context_on, small_profile
 from tests.engine.toy import ToyModel, ToyOutput, engine, frame
 
 CUDA_WORDS = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 7.78 GiB."
@@ -71,20 +73,20 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def smoke():
-    return InProcessBackend.load(load_profile("smoke"), device="cpu", seed=0)
+    return InProcessModel.load(load_profile("smoke"), device="cpu", seed=0)
 
 
 def run(smoke, nth, fault, sessions=3):
     def build(plan, observer):
         def make(profile, seats):
-            target = smoke.fresh_target(profile, seats)
+            target = smoke.fresh_engine(profile, seats)
             if seats == sessions:
                 target._engine.model = Faulty(target._engine.model, nth, fault)
             return target
 
-        return make
+        return InProcessBackend(make, plan.profile)
 
-    watcher = Recorder()
+    watcher = ObserverLog()
     plan = CapacityPlan(profile=load_profile("smoke"), clock="virtual", sessions=sessions)
     return run_capacity(plan, watcher, build=build), watcher
 
@@ -136,10 +138,8 @@ class Small:
 
 @pytest.mark.parametrize("method", ["ramp", "bisect"])
 def test_a_search_goes_on_below_the_sessions_that_device_memory_did_not_hold(method):
-    lab = lab_on(always(0.004), max_sessions=64)
-    inner = lab.make_target
-    lab.make_target = lambda profile, seats: Small(inner(profile, seats), 20)
-    found = Search(lab, AimdGains(), method, soak=False, confirm_steps=500).run()
+    context = context_on(always(0.004), max_sessions=64, engine=lambda made: Small(made, 20))
+    found = Search(context, AimdGains(), method, soak=False, confirm_steps=500).run()
     assert found.safe is not None
     assert found.safe <= 20 < found.first_failing
     assert found.binding == "memory"
@@ -189,10 +189,13 @@ def test_what_was_measured_before_is_in_the_point():
 
     from metronome_cli.backends.simulated_engine import SimulatedEngine
 
-    lab = lab_on(always(0.004))
-    lab.make_target = lambda profile, seats: SimulatedEngine(profile, seats, always(0.004), before_step=fail)
+    profile = small_profile()
+    backend = InProcessBackend(
+        lambda profile, slots: SimulatedEngine(profile, slots, always(0.004), before_step=fail), profile
+    )
+    context = context_on(always(0.004), profile, backend=backend)
     points = []
     with pytest.raises(EngineError, match="not finite"):
-        PointRun(lab, PointPlan(4, "confirm", max_steps=1000)).run(into=points)
+        Trial(context, TrialPlan(4, "confirm", max_batches=1000)).run(into=points)
     assert points[0].reason == "a logit is not finite"
     assert points[0].batches == 100 - 1 - 4 - 12

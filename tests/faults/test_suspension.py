@@ -10,11 +10,13 @@ import time
 import pytest
 
 from metronome_cli.capacity.bisect_search import Search
-from metronome_cli.capacity.point import PointPlan, PointRun
 from metronome_cli.capacity.scout import RERUNS
-from metronome_cli.measure.judge import lateness_reason, overall_verdict, stall_reason
-from tests.capacity.builders import always, driver_on, lab_on
-from tests.measure.test_judge import ledger_of
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
+from metronome_cli.core.session import FrameBatch, FrameResult
+from metronome_cli.measure.verdict import lateness_reason, stall_reason
+from tests.capacity.builders import always, context_on, load_on
+from tests.measure.test_verdict import recorder_of
 
 needs_stop = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
 
@@ -38,10 +40,10 @@ def measured(where, stopped_s):
 @pytest.mark.parametrize("where", ["between", "within"])
 def test_a_suspended_process_is_its_own_lateness(where):
     point = measured(where, 2.5)
-    assert (point["verdict"], point["ended_by"], point["limited_by"]) == (
+    assert (point["verdict"], point["ended_by"], point["binding"]) == (
         "inconclusive",
-        "load_generator",
-        "load_generator",
+        "generator",
+        "generator",
     )
     assert "this process was suspended" in point["reason"]
 
@@ -80,50 +82,42 @@ class Measured:
         return getattr(self._target, name)
 
 
-def lab_that_stops(nth, **changes):
-    lab = lab_on(always(0.004), pulse=Stops(nth), **changes)
-    inner = lab.make_target
-    lab.make_target = lambda profile, seats: Measured(inner(profile, seats))
-    return lab
+def context_that_stops(nth, **changes):
+    return context_on(always(0.004), stalls=Stops(nth), engine=Measured, **changes)
 
 
 @pytest.mark.parametrize("nth", [5, 30, 300])
 def test_a_point_in_which_the_process_stood_still_is_given_up_and_open(nth):
-    point = PointRun(lab_that_stops(nth), PointPlan(4, "confirm", max_steps=1000)).run(into=[])
+    point = Trial(context_that_stops(nth), TrialPlan(4, "confirm", max_batches=1000)).run(into=[]).result
     assert (point.verdict, point.ended_by) == ("inconclusive", "load_generator")
     assert "3.0 s" in point.reason
     assert point.batches < 459
 
 
 def test_a_search_measures_such_a_point_again_and_finds_the_same():
-    def found(lab):
+    def found(context):
         from metronome_cli.capacity.aimd import AimdGains
 
-        search = Search(lab, AimdGains(), "bisect", soak=False, confirm_steps=500)
+        search = Search(context, AimdGains(), "bisect", soak=False, confirm_steps=500)
         return search.run(), search.points
 
-    calm, stopped = lab_on(always(0.004), max_sessions=4), lab_that_stops(400, max_sessions=4)
+    calm, stopped = context_on(always(0.004), max_sessions=4), context_that_stops(400, max_sessions=4)
     (expected, _), (answer, points) = found(calm), found(stopped)
     assert (answer.safe, answer.binding) == (expected.safe, expected.binding)
     spoilt = [point for point in points if point.ended_by == "load_generator"]
     assert 1 <= len(spoilt) <= RERUNS
 
 
-def test_a_target_that_states_its_times_on_the_virtual_clock_is_not_concerned():
-    lab = lab_on(always(0.004), pulse=Stops(30))
-    assert PointRun(lab, PointPlan(4, "confirm", max_steps=1000)).run(into=[]).verdict == "pass"
-
-
-def test_one_step_that_the_generator_began_half_a_second_late_is_enough():
-    ledger = ledger_of([20.0] * 2000)
-    assert stall_reason(ledger) is None
-    ledger.lateness.add(700.0)
-    assert "one step by 700 ms" in lateness_reason(ledger)
-    assert overall_verdict([], None, lateness_reason(ledger))[0] == "inconclusive"
+def test_one_batch_that_the_generator_began_half_a_second_late_is_enough():
+    recorder = recorder_of([90.0] * 2000)
+    assert stall_reason(recorder) is None
+    late = FrameBatch([FrameResult(0, 160.0, 160.7, 1, 1)], late_s=0.7, delay_s=0.7)
+    recorder.record(late)
+    assert "one batch by 700 ms" in lateness_reason(recorder)
 
 
 def test_a_slow_model_is_still_the_models_fault():
-    driver = driver_on(lambda n: 2.0)
-    driver.seat(0.0)
-    driver.run_until(30.0)
-    assert stall_reason(driver.ledger) is None
+    load = load_on(lambda n: 2.0)
+    load.open()
+    load.run_until(30.0)
+    assert stall_reason(load.recorder) is None

@@ -8,20 +8,22 @@ import time
 
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts
 from metronome_cli.backends.websocket.ray_workers import RayWorker, clock_offset_s, connect, start_ray_workers
-from metronome_cli.capacity.point import PointPlan
-from metronome_cli.capacity.remote_point import RemotePointRun
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from tests.backends.test_workers import Tone
-from tests.capacity.servers import Killable, remote_lab
+from tests.capacity.servers import Killable, server_context
 
 
 def point(length_s, during=lambda run: None):
     server = Killable()
     try:
-        lab = remote_lab(server.url, length_s=length_s, streams=Tone(), limits=SessionTimeouts())
-        lab.crew = functools.partial(start_ray_workers, count=2, address="local")
-        run = RemotePointRun(lab, PointPlan(4, "single", length_s=length_s, settle_early=False))
+        starter = functools.partial(start_ray_workers, count=2, address="local")
+        context = server_context(
+            server.url, length_s=length_s, audio=Tone(), limits=SessionTimeouts(), starter=starter
+        )
+        run = Trial(context, TrialPlan(4, "single", ages="start", length_s=length_s, until="end"))
         threading.Thread(target=during, args=(run,), daemon=True).start()
-        return run, run.run(into=[])
+        return run, run.run(into=[]).result
     finally:
         server.kill()
 
@@ -30,14 +32,14 @@ def kill(run):
     import ray
 
     until = time.perf_counter() + 60
-    while run.driver.ledger.total.steps < 5 and time.perf_counter() < until:
+    while run.load.recorder.total.batches < 5 and time.perf_counter() < until:
         time.sleep(0.02)
-    ray.kill(run.driver.population.shares[1].post.actor)
+    ray.kill(run.load.run.hosts[1].post.actor)
 
 
 def main():
     connect("local")
-    whole, first = point(3.0)
+    _, first = point(3.0)
     _, second = point(300.0, during=kill)
     import ray
 
@@ -47,7 +49,7 @@ def main():
         "whole": first.model_dump(mode="json"),
         "killed": second.model_dump(mode="json"),
         "offset_s": offset_s,
-        "workers": whole.driver.wire.workers,
+        "workers": first.wire.workers,
     }
     json.dump(answer, sys.stdout)
 

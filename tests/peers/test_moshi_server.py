@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from metronome_cli.backends.websocket.backend import WebsocketSetup
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, detect
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.capacity.remote_lab import WebsocketSetup
-from metronome_cli.capacity.remote_run import run_remote_capacity
+from metronome_cli.commands.capacity_on_server import run_on_server
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.measure.objective import Objective
 from metronome_cli.results.run_report import Report
@@ -73,7 +73,7 @@ def measure(server: str, sessions: int | None, length_s: float) -> Report:
         session_length_s=length_s,
         sessions=sessions,
     )
-    return run_remote_capacity(plan, WebsocketSetup(server, "moshi", limits=QUICK, environ={}))
+    return run_on_server(plan, WebsocketSetup(server, "moshi", limits=QUICK, environ={}))
 
 
 def test_its_protocol_is_found_out(server: str) -> None:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from metronome_cli.backends.websocket.backend import WebsocketSetup
 from metronome_cli.backends.websocket.detect import served_model
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, detect, endpoint
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.capacity.remote_lab import WebsocketSetup
-from metronome_cli.capacity.remote_run import run_remote_capacity
+from metronome_cli.commands.capacity_on_server import run_on_server
 from metronome_cli.config.profile import Profile
 from metronome_cli.measure.objective import Objective
 from metronome_cli.results.capacity_result import TrialResult
@@ -107,7 +107,7 @@ def measure(
     remote = WebsocketSetup(
         f"ws://{server}", "vllm-realtime", f"http://{server}/metrics", limits=limits, environ={}
     )
-    report = run_remote_capacity(plan, remote)
+    report = run_on_server(plan, remote)
     assert report.capacity is not None
     (point,) = report.capacity.trials
     return report, point

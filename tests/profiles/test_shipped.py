@@ -143,10 +143,10 @@ def test_second_hand_profiles_say_what_is_not_verified(name: str) -> None:
 def test_small_profiles_run_a_few_frames(name: str) -> None:
     import numpy as np
 
-    from metronome_cli.backends.in_process.engine import InProcessBackend
+    from metronome_cli.backends.in_process.engine import InProcessModel
 
     profile = load_profile(name)
-    target = InProcessBackend.load(profile, device="cpu", seed=0).fresh_target(profile, 2)
+    target = InProcessModel.load(profile, device="cpu", seed=0).fresh_engine(profile, 2)
     slots = [target.open(), target.open(10.0)]
     rng = np.random.default_rng(0)
     for _ in range(2):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metronome_cli.backends.websocket.backend import WebsocketSetup
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, address, detect, endpoint, headers
-from metronome_cli.capacity.remote_lab import WebsocketSetup
 from metronome_cli.core.errors import EngineError, MetronomeError, UsageError, exit_code_of
 from metronome_cli.core.http import shown
 from metronome_cli.protocols import pcm

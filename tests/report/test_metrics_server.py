@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metronome_cli.capacity.point import PointPlan, PointRun
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.config.readers import address
 from metronome_cli.core.errors import UsageError
 from metronome_cli.measure.histogram import LatencyHistogram
 from metronome_cli.protocols.prometheus_text import parse
 from metronome_cli.report.metrics_server import MetricsServer
 from metronome_cli.report.prometheus import ALL
-from tests.capacity.builders import always, lab_on
+from tests.capacity.builders import always, context_on
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
 
@@ -58,8 +59,8 @@ def test_a_scrape_during_a_run_counts_what_the_run_counts(server):
             self.inner.snapshot(snapshot)
             seen.append((snapshot, scrape(server)))
 
-    lab = lab_on(lambda batch: 0.02 + 0.031 * batch, observer=Scraper(server), length_s=30.0)
-    point = PointRun(lab, PointPlan(3, "single", max_steps=300, settle_early=False)).run(into=[])
+    context = context_on(lambda batch: 0.02 + 0.031 * batch, observer=Scraper(server), length_s=30.0)
+    point = Trial(context, TrialPlan(3, "single", max_batches=300, until="end")).run(into=[]).result
     assert len(seen) > 2
     snapshot, last = seen[-1]
     assert one(last, "metronome_frames_total") == point.frames > 0
@@ -76,9 +77,9 @@ def test_a_scrape_during_a_run_counts_what_the_run_counts(server):
 
 def test_buckets_rise_and_counters_never_fall(server):
     pages = []
-    lab = lab_on(always(0.02), observer=server)
+    context = context_on(always(0.02), observer=server)
     for sessions in (2, 5):
-        PointRun(lab, PointPlan(sessions, "look", max_steps=40)).run(into=[])
+        Trial(context, TrialPlan(sessions, "look", max_batches=40)).run(into=[])
         pages.append(scrape(server))
     for page in pages:
         buckets = [s.value for s in page if s.name == "metronome_frame_latency_seconds_bucket"]
@@ -99,8 +100,8 @@ def test_a_bucket_holds_what_does_not_exceed_its_bound_to_a_quarter_of_a_percent
 
 
 def test_every_series_that_the_dashboard_names_is_exposed_and_every_one_exposed_is_shown(server):
-    lab = lab_on(always(0.01), observer=server)
-    PointRun(lab, PointPlan(2, "single", max_steps=30)).run(into=[])
+    context = context_on(always(0.01), observer=server)
+    Trial(context, TrialPlan(2, "single", max_batches=30)).run(into=[])
     named = set(re.findall(r"\bmetronome_[a-z_]+", DASHBOARD.read_text()))
     cap = {"metronome_admission_limit_sessions"}  # only where a controller runs
     assert named - cap <= {sample.name for sample in scrape(server)}
@@ -117,18 +118,18 @@ def test_names_follow_the_conventions():
 
 
 def test_what_is_not_known_has_no_row(server):
-    lab = lab_on(always(0.01))
-    PointRun(lab, PointPlan(2, "single", max_steps=30)).run(into=[])
-    server.snapshot(dataclasses.replace(lab.observer.snapshots[-1], occupancy=None, cap=None))
+    context = context_on(always(0.01))
+    Trial(context, TrialPlan(2, "single", max_batches=30)).run(into=[])
+    server.snapshot(dataclasses.replace(context.observer.snapshots[-1], occupancy=None, cap=None))
     names = {sample.name for sample in scrape(server)}
     assert not names & {"metronome_kv_pool_occupancy_ratio", "metronome_admission_limit_sessions"}
 
 
 def test_a_label_may_hold_anything(server):
-    lab = lab_on(always(0.01))
-    PointRun(lab, PointPlan(2, "single", max_steps=30)).run(into=[])
+    context = context_on(always(0.01))
+    Trial(context, TrialPlan(2, "single", max_batches=30)).run(into=[])
     odd = 'a "quoted" back\\slash'
-    server.snapshot(dataclasses.replace(lab.observer.snapshots[-1], phase=odd))
+    server.snapshot(dataclasses.replace(context.observer.snapshots[-1], phase=odd))
     assert one(scrape(server), "metronome_run_info", phase=odd) == 1
 
 
@@ -178,7 +179,7 @@ def test_what_is_no_address_is_refused(text):
 
 
 def test_numpy_counts_are_plain_numbers(server):
-    lab = lab_on(always(0.01))
-    PointRun(lab, PointPlan(2, "single", max_steps=30)).run(into=[])
-    server.snapshot(dataclasses.replace(lab.observer.snapshots[-1], running=np.int64(7)))
+    context = context_on(always(0.01))
+    Trial(context, TrialPlan(2, "single", max_batches=30)).run(into=[])
+    server.snapshot(dataclasses.replace(context.observer.snapshots[-1], running=np.int64(7)))
     assert one(scrape(server), "metronome_sessions", state="running") == 7

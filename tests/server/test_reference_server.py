@@ -20,14 +20,13 @@ from websockets.sync.client import connect
 
 from metronome_cli.backends.simulated_engine import SimulatedEngine
 from metronome_cli.backends.streaming.event_loop import EventLoopThread
+from metronome_cli.backends.websocket.backend import WebsocketSetup
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
 from metronome_cli.backends.websocket.monitor import ServerMonitor
-from metronome_cli.capacity import remote_point
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.capacity.point import PointPlan
-from metronome_cli.capacity.remote_lab import WebsocketSetup
-from metronome_cli.capacity.remote_point import RemotePointRun
-from metronome_cli.capacity.remote_run import run_remote_capacity
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
+from metronome_cli.commands.capacity_on_server import run_on_server
 from metronome_cli.core.clock import RealClock
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.metrics_page import fetch
@@ -41,7 +40,7 @@ from metronome_cli.report.html.page import render_html
 from metronome_cli.report.plain_text import render_text
 from metronome_cli.server.reference_server import ReferenceServer, ServePlan
 from tests.capacity.builders import Noise, small_profile
-from tests.capacity.servers import QUICK, bounded, remote_lab
+from tests.capacity.servers import QUICK, bounded, server_context
 
 BY_FRAMES = [name for name in HOSTED if name not in ("minicpm", "transcription")]
 STEADY = [name for name in HOSTED if client_codec(name)().traits.steady]
@@ -79,11 +78,9 @@ def metrics_of(url):
     return f"http://{url.split('/')[2]}/metrics"
 
 
-def measured(lab, sessions):
-    run = RemotePointRun(
-        lab, PointPlan(sessions, "single", length_s=lab.session_length_s, settle_early=False)
-    )
-    return bounded(lambda: run.run(into=[]))
+def measured(context, sessions):
+    run = Trial(context, TrialPlan(sessions, "single", length_s=context.session_length_s, until="end"))
+    return bounded(lambda: run.run(into=[]).result)
 
 
 class Utterances:
@@ -104,7 +101,7 @@ class Utterances:
 def test_every_protocol_is_served_and_measured_without_losing_a_session(protocol):
     streams = Utterances(1920) if protocol == "realtime" else None
     with reference(protocol) as url:
-        point = measured(remote_lab(url, protocol, length_s=3.0, streams=streams), 2)
+        point = measured(server_context(url, protocol, length_s=3.0, streams=streams), 2)
     assert point.sessions_ended_early == {}
     assert point.frames > 20
     assert point.empty_frames == 0
@@ -123,7 +120,7 @@ def test_every_protocol_is_served_and_measured_without_losing_a_session(protocol
 @pytest.mark.parametrize(("when_full", "reason"), [("refuse", "rejected"), ("queue", "queue_timeout")])
 def test_a_full_server_refuses_or_lets_wait_and_the_report_tells_them_apart(protocol, when_full, reason):
     with reference(protocol, seats=2, when_full=when_full) as url:
-        point = measured(remote_lab(url, protocol, length_s=1.5), 3)
+        point = measured(server_context(url, protocol, length_s=1.5), 3)
     assert point.sessions_ended_early == {reason: 1}
     assert (point.verdict, point.limited_by, point.ended_by) == ("fail", "slots", "rejected")
     assert (
@@ -137,33 +134,65 @@ def test_a_full_server_refuses_or_lets_wait_and_the_report_tells_them_apart(prot
     )
 
 
-def test_who_was_refused_stays_refused_though_the_generator_stood_still(monkeypatch):
-    for name in ("stall_reason", "lateness_reason"):
-        monkeypatch.setattr(remote_point, name, lambda ledger: "this process was suspended for 1.5 s")
+class OnceStalled:
+    """A process that was not scheduled for 1.5 s after the trial had begun."""
+
+    def __init__(self):
+        self._asked = 0
+
+    def beat(self):
+        self._asked += 1
+        return 1.5 if self._asked > 2 else 0.0
+
+
+def test_who_was_rejected_stays_rejected_though_the_generator_stalled():
     with reference(seats=2) as url:
-        point = measured(remote_lab(url, length_s=1.5), 3)
+        point = measured(replace(server_context(url, length_s=1.5), stalls=OnceStalled()), 3)
     assert (point.verdict, point.limited_by, point.ended_by) == ("fail", "slots", "rejected")
     assert "rejected" in point.reason
-    timing = [result for result in point.objectives if not result.objective.startswith("empty")]
-    assert {result.verdict for result in timing} == {"inconclusive"}
+    assert {result.verdict for result in point.objectives} == {"inconclusive"}
 
 
 def test_what_was_scraped_before_the_callers_came_is_not_theirs():
-    page, clock = ["0.5"], RealClock()
+    page = ["0.5"]
     with reference() as url:
-        target = ServerMonitor(
+        monitor = ServerMonitor(
             endpoint(url, "moshi-server", QUICK, {}),
+            RealClock(),
+            (),
+            lambda: False,
             lambda: f"vllm:kv_cache_usage_perc {page[0]}\n",
             every_s=0.01,
         )
-        until(lambda: target.occupancy_max == 0.5)
+        until(lambda: monitor.stats().occupancy_max == 0.5)
         page[0] = "0.125"
-        until(lambda: target.pool().occupancy == 0.125)
-        target.begin()
-        until(lambda: target.seen)
-        target.close()
-    assert target.occupancy_max == 0.125
-    assert set(target.trace(clock).occupancy) == {0.125}
+        until(lambda: monitor.stats().pool.occupancy == 0.125)
+        monitor.begin()
+        until(lambda: monitor.stats().occupancy_max is not None)
+        monitor.close()
+    assert monitor.stats().occupancy_max == 0.125
+    assert set(monitor.stats().occupancy.occupancy) == {0.125}
+
+
+def test_a_scrape_is_read_while_another_is_written():
+    """Twelve engines whose number changes with every scrape, read as fast as they come: neither side ever fails."""
+    pages = iter(range(10**9))
+
+    def page():
+        engines = range(next(pages) % 12 + 1)
+        return "".join(f'vllm:kv_cache_usage_perc{{engine="{e}"}} 0.{e + 1:02}\n' for e in engines)
+
+    monitor = ServerMonitor(
+        endpoint("ws://127.0.0.1:1", "moshi-server", QUICK, {}),
+        RealClock(),
+        (),
+        lambda: False,
+        page,
+        every_s=0.0,
+    )
+    until(lambda: monitor.stats().network.scrapes > 200)
+    monitor.close()
+    assert monitor.stats().network.failed_scrapes == 0
 
 
 def until(holds, seconds=10.0):
@@ -227,7 +256,7 @@ def searched(url, scrape=None, sessions=None, length_s=6.0, limits=QUICK, **prof
         max_sessions=12,
     )
     remote = WebsocketSetup(url, "moshi-server", scrape, limits=limits, environ={}, scrape_every_s=0.2)
-    return bounded(lambda: run_remote_capacity(plan, remote), 60)
+    return bounded(lambda: run_on_server(plan, remote), 60)
 
 
 def test_sessions_that_give_up_free_the_pool_and_are_still_lost_to_memory():
@@ -286,12 +315,11 @@ def test_a_bounded_cache_is_not_foretold_to_fill():
 
 def test_a_scrape_that_fails_leaves_the_pool_unknown_and_the_run_whole():
     with reference() as url:
-        lab = remote_lab(url, length_s=2.0, fetch=partial(fetch, metrics_of(url) + "/nothing"))
-        point = measured(lab, 1)
+        context = server_context(url, length_s=2.0, fetch=partial(fetch, metrics_of(url) + "/nothing"))
+        point = measured(context, 1)
     assert point.sessions_ended_early == {}
     assert point.occupancy_max is None
     assert (point.network.scrapes, point.network.failed_scrapes > 0) == (0, True)
-    assert lab.forecast is None
 
 
 @pytest.mark.slow
@@ -311,7 +339,7 @@ def test_the_command_serves_until_its_time_is_over():
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         line = process.stderr.readline()
         url = re.search(r"ws://\S+", line)[0]
-        point = measured(remote_lab(url, "realtime", length_s=3.0, streams=Utterances(1920)), 2)
+        point = measured(server_context(url, "realtime", length_s=3.0, streams=Utterances(1920)), 2)
         assert process.wait(30) == 0
     assert (point.sessions_ended_early, point.empty_frames) == ({}, 0)
     assert point.frames > 0
@@ -356,7 +384,7 @@ def test_a_page_of_another_site_may_not_connect(origin, opens):
 def test_minicpm_answers_each_unit_of_a_second():
     limits = replace(QUICK, idle_s=5.0)
     with reference("minicpm", frame={"period": "1s", "sample_rate": 16000}) as url:
-        lab = remote_lab(
+        context = server_context(
             url,
             "minicpm",
             length_s=3.0,
@@ -364,7 +392,7 @@ def test_minicpm_answers_each_unit_of_a_second():
             streams=Noise(16000, 1.0),
             frame={"period": "1s", "sample_rate": 16000},
         )
-        point = measured(lab, 2)
+        point = measured(context, 2)
     assert point.sessions_ended_early == {}
     assert point.frames > 0
     assert point.empty_frames == 0

@@ -1,4 +1,4 @@
-"""The in-process engine as a target: a model loaded once, a fresh engine on its weights for each point."""
+"""A model loaded once, and fresh engines on its weights."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ from metronome_cli.models.registry import LoadedModel, load_adapter
 
 
 @dataclass(frozen=True, slots=True)
-class InProcessBackend:
+class InProcessModel:
     """A model in this process's memory."""
 
     loaded: LoadedModel
     seed: int
 
     @classmethod
-    def load(
-        cls, profile: Profile, *, device: str, seed: int, weights: Path | None = None
-    ) -> InProcessBackend:
+    def load(cls, profile: Profile, *, device: str, seed: int, weights: Path | None = None) -> InProcessModel:
         """Weights of the profile's adapter: random ones from the seed, or a checkpoint directory's."""
         try:
             with on_device(torch.device(pick_device(device))):
@@ -53,7 +51,7 @@ class InProcessBackend:
         first = next(decoder.parameters())
         return first.device, first.dtype
 
-    def fresh_target(self, profile: Profile, seats: int) -> InProcessEngine:
+    def fresh_engine(self, profile: Profile, seats: int) -> InProcessEngine:
         """An engine on which nothing has run, under that profile's policy and pool."""
         if profile.kv_pool is None:
             raise UsageError(
@@ -85,7 +83,7 @@ class InProcessBackend:
 
 
 class InProcessEngine:
-    """Implements `targets.base.Target` on a FrameEngine."""
+    """Implements `StepEngine` on a FrameEngine."""
 
     def __init__(self, engine: FrameEngine, profile: Profile, weights: str) -> None:
         self._engine = engine

@@ -69,11 +69,15 @@ class EventLoopThread:
         if not self._thread.is_alive():
             return
         try:
-            self.wait(self._cancel_all())
+            self.cancel_all()
         finally:
             self.post(self.loop.stop)
             self._thread.join(_PATIENCE_S)
             sys.setswitchinterval(self._before_s)
+
+    def cancel_all(self) -> None:
+        """Cancel every task and wait until all have ended."""
+        self.wait(self._cancel_all())
 
     async def _cancel_all(self) -> None:
         tasks = list(self._tasks)

@@ -1,4 +1,4 @@
-"""Sessions that live in one event loop of this process: their news in a box, taken in the caller's thread."""
+"""Sessions in one event loop of this process. Their events are queued for the thread that polls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from metronome_cli.backends.streaming.event_loop import EventLoopThread
-from metronome_cli.core.session_events import SessionEvent
+from metronome_cli.core.session import HostEvent
 
 
 class StreamingSession(Protocol):
-    """A session."""
+    """A session that runs by itself."""
 
     @property
     def horizon_s(self) -> float:
@@ -23,16 +23,18 @@ S = TypeVar("S", bound=StreamingSession)
 
 
 class LocalHost(Generic[S]):
-    """A `load.live.Host`. Sessions put their news into `inbox`."""
+    """The part of a `SessionHost` that all sessions share. They put their events into `inbox`."""
+
+    lost: str | None = None  # it is in this process
 
     def __init__(self, loop: EventLoopThread) -> None:
-        self.inbox: deque[SessionEvent] = deque()
+        self.inbox: deque[HostEvent] = deque()
         self.loop = loop
         self._sessions: dict[int, S] = {}
         self._cancel: dict[int, Callable[[], None]] = {}
 
     def add(self, index: int, session: S, life: Coroutine[Any, Any, None]) -> None:
-        """Start that session's life."""
+        """Start that session."""
         self._sessions[index] = session
         self._cancel[index] = self.loop.spawn(life)
 
@@ -40,21 +42,21 @@ class LocalHost(Generic[S]):
         """The open ones, oldest first."""
         return list(self._sessions.values())
 
-    def hang_up(self, index: int) -> None:
+    def close_session(self, index: int) -> None:
         if index in self._cancel:
             self._cancel[index]()
 
     def start_closing(self) -> None:
         """End every session; returns at once."""
         for index in list(self._cancel):
-            self.hang_up(index)
+            self.close_session(index)
 
-    def forget(self, index: int) -> None:
+    def drop(self, index: int) -> None:
         self._sessions.pop(index, None)
         self._cancel.pop(index, None)
 
-    def poll(self, take: Callable[[SessionEvent], None], most: int | None = None) -> None:
-        """Whatever has come is taken, `most` at a time."""
+    def poll(self, take: Callable[[HostEvent], None], most: int | None = None) -> None:
+        """Hand over every event that has come, `most` at a time."""
         there = len(self.inbox)
         for _ in range(there if most is None else min(there, most)):
             take(self.inbox.popleft())

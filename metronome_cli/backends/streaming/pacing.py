@@ -26,7 +26,7 @@ class Pacing:
         return max(1, math.ceil(self.period_s / PIECE_S - 1e-9))
 
 
-def beat_of(profile: Profile) -> Pacing:
+def pacing_of(profile: Profile) -> Pacing:
     """A frame is given up after ten periods, one second at the least."""
     frame = profile.frame
     give_up_s = max(GIVE_UP_LEAST_S, GIVE_UP_PERIODS * frame.period_s)

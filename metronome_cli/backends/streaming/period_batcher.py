@@ -1,54 +1,55 @@
-"""Frames of sessions that live by themselves, gathered into steps.
+"""Frames of streaming sessions, gathered into batches by the period in which they were due.
 
-The frames of all sessions that were due in one period make one step: who answers batches them, so they are no
-independent evidence. A step is counted when no frame of it can be answered any more.
+What answers them batches them, so the frames of one period are not independent evidence. A batch is complete when no
+frame of it can be answered any more. Frames that were submitted late load what answers them later than planned, so a
+batch inherits the lateness of those before it, less half a period for each period in between.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from metronome_cli.core.session_events import FrameSent
-from metronome_cli.measure.ledger import FrameRecord, Ledger
+from metronome_cli.core.session import FrameBatch, FrameResult, FrameSent
 
 
 @dataclass(slots=True)
 class _PeriodBatch:
-    records: list[FrameRecord] = field(default_factory=list)
-    late_s: float = 0.0  # the latest of its frames
+    frames: list[FrameResult] = field(default_factory=list)
+    sent_late_s: list[float] = field(default_factory=list)
 
 
 class PeriodBatcher:
-    """Those that are not counted yet."""
+    """The batches that are not complete yet."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
-        self._steps: dict[int, _PeriodBatch] = {}
+        self._open: dict[int, _PeriodBatch] = {}
+        self._delay_s = 0.0
+        self._last = 0  # period
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self._open)
 
-    def answered(self, record: FrameRecord) -> None:
+    def add(self, frame: FrameResult) -> None:
         """A frame was answered, or given up."""
-        self._of(record.due_s).records.append(record)
+        self._of(frame.due_s).frames.append(frame)
 
-    def paced(self, news: FrameSent) -> None:
-        """A frame was handed over."""
-        step = self._of(news.due_s)
-        step.late_s = max(step.late_s, news.late_s)
+    def add_sent(self, sent: FrameSent) -> None:
+        """A frame was submitted."""
+        self._of(sent.due_s).sent_late_s.append(sent.late_s)
 
     def _of(self, due_s: float) -> _PeriodBatch:
-        return self._steps.setdefault(math.floor(due_s / self._period_s), _PeriodBatch())
+        return self._open.setdefault(math.floor(due_s / self._period_s), _PeriodBatch())
 
-    def count(self, before_s: float, ledger: Ledger) -> None:
-        """Every step whose frames are all known goes into the ledger."""
-        done = [number for number in sorted(self._steps) if (number + 1) * self._period_s <= before_s]
+    def complete(self, before_s: float) -> Iterator[FrameBatch]:
+        """Every batch whose frames are all known: those of periods that ended before that instant."""
+        done = [number for number in sorted(self._open) if (number + 1) * self._period_s <= before_s]
         for number in done:
-            step = self._steps.pop(number)
-            if step.records:
-                ledger.add(sorted(step.records, key=_by_session), {}, step.late_s)
-
-
-def _by_session(record: FrameRecord) -> tuple[int, float]:
-    return record.session, record.due_s
+            batch = self._open.pop(number)
+            late_s = max(batch.sent_late_s, default=0.0)
+            inherited_s = self._delay_s - 0.5 * self._period_s * max(0, number - self._last)
+            self._delay_s, self._last = max(late_s, inherited_s), number
+            frames = sorted(batch.frames, key=lambda frame: (frame.session, frame.due_s))
+            yield FrameBatch(frames, late_s, self._delay_s, sent_late_s=batch.sent_late_s)

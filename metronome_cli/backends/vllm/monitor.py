@@ -1,80 +1,75 @@
-"""A vLLM engine as points and reports see it: its pool, its seats, what it is."""
+"""What a vLLM engine shows of itself, and what the profile says of its cache."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from collections.abc import Callable
 
+from metronome_cli.backends.interface import BackendStats
 from metronome_cli.backends.vllm.engine import StreamingEngine
 from metronome_cli.backends.vllm.pool_gauge import PoolGauge
 from metronome_cli.config.profile import Profile
-from metronome_cli.core.types import PoolState
+from metronome_cli.core.clock import Clock
+from metronome_cli.core.session import FrameGivenUp, HostEvent, SessionEnded
 from metronome_cli.forecast.occupancy_trace import OccupancyTrace, clean_trace
 
 
-class Now(Protocol):
-    """A run's clock."""
-
-    def now(self) -> float: ...
-
-
 class EngineMonitor:
-    """A running engine under one profile."""
+    """Implements `Monitor` on an engine's own statistics. `stop` ends the engine.
 
-    def __init__(self, engine: StreamingEngine, profile: Profile) -> None:
-        self.engine = engine
-        self.gauge: PoolGauge = engine.gauge
-        self.seats = engine.seats
-        self._profile = profile
+    The pool is full if a session was stuck while hardly a block was free; the instant is when it became so.
+    """
 
-    def pool(self) -> PoolState:
-        """As its scheduler last stated."""
-        return self.gauge.pool()
+    def __init__(self, engine: StreamingEngine, clock: Clock, stop: Callable[[], None]) -> None:
+        self._gauge: PoolGauge = engine.gauge
+        self._clock = clock
+        self._stop = stop
+        self._pool_full_s: float | None = None
+        self._leaving_s: float | None = (
+            None  # when the first session ended: from then on occupancy tells of fewer
+        )
+        self._at_end: BackendStats | None = None
 
-    def blocks_at(self, age_s: float) -> int:
-        """See `targets.base.Target`."""
-        return blocks_at(self._profile, age_s)
+    def begin(self) -> None:
+        self._gauge.forget()
+        self._leaving_s = None
 
-    def nearly_full_since(self, clock: Now) -> float | None:
-        """Since when hardly a block is free, on that clock; None: some are."""
-        since = self.gauge.nearly_full_since
-        return None if since is None else max(0.0, clock.now() - (self.gauge.clock() - since))
+    def take(self, event: HostEvent) -> None:
+        if isinstance(event, FrameGivenUp) and self._pool_full_s is None:
+            self._pool_full_s = self._nearly_full_since()
+        if isinstance(event, SessionEnded) and self._leaving_s is None:
+            self._leaving_s = self._clock.now()
 
-    def trace(self, clock: Now, until_s: float | None) -> OccupancyTrace:
-        """Occupancy on that clock, from its 0 on, up to `until_s`; while the run lasts."""
-        begin = self.gauge.clock() - clock.now()
-        samples = [(at - begin, level) for at, level in self.gauge.trace if at >= begin]
-        return clean_trace([(t_s, level) for t_s, level in samples if until_s is None or t_s <= until_s])
+    def _nearly_full_since(self) -> float | None:
+        """Since when hardly a block is free, on the trial clock; None: some are."""
+        since = self._gauge.nearly_full_since
+        return None if since is None else max(0.0, self._clock.now() - (self._gauge.clock() - since))
 
-    def describe(self) -> dict[str, Any]:
-        """See `targets.base.Target`."""
-        return self.engine.describe()
+    def stats(self) -> BackendStats:
+        return self._at_end or BackendStats(
+            pool=self._gauge.pool(),
+            occupancy_max=self._gauge.occupancy_max,
+            pool_full_s=self._pool_full_s,
+            blocked=self._pool_full_s is not None,
+            preemptions=self._gauge.preemptions,
+            occupancy=self._trace(),
+            server="vLLM",
+        )
 
+    def _trace(self) -> OccupancyTrace:
+        """Occupancy of all sessions, from time 0 to a full pool, on the trial clock."""
+        begin = self._gauge.clock() - self._clock.now()
+        samples = [(at - begin, level) for at, level in list(self._gauge.trace) if at >= begin]
+        ends_s = [instant for instant in (self._pool_full_s, self._leaving_s) if instant is not None]
+        return clean_trace([row for row in samples if row[0] <= min(ends_s, default=math.inf)])
 
-class PlannedTarget:
-    """An engine that is not made: what is known of it from the profile and its arguments."""
-
-    def __init__(self, profile: Profile, description: dict[str, Any]) -> None:
-        self._profile = profile
-        self._description = description
-
-    def pool(self) -> PoolState:
-        """An empty pool; without blocks where vLLM is to size it."""
-        pool = self._profile.kv_pool
-        blocks = pool.block_count(self._profile.shape.kv_bytes_per_token) if pool else 0
-        return PoolState(0, blocks, 0, 0)
-
-    def blocks_at(self, age_s: float) -> int:
-        """See `targets.base.Target`."""
-        return blocks_at(self._profile, age_s)
-
-    def describe(self) -> dict[str, Any]:
-        """See `targets.base.Target`."""
-        return dict(self._description)
+    def close(self) -> None:
+        self._at_end = self.stats()
+        self._stop()
 
 
 def blocks_at(profile: Profile, age_s: float) -> int:
-    """Most blocks of one session up to that age; 0 where vLLM sizes the pool itself."""
+    """Most blocks of one session up to that age; 0 if vLLM sizes the pool itself."""
     if profile.kv_pool is None:
         return 0
     seen = math.ceil(profile.positions_at(age_s) / profile.kv_pool.block_size)

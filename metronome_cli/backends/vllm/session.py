@@ -26,34 +26,23 @@ from typing import Any
 
 import numpy as np
 
-from metronome_cli.backends.in_process.paced_session import Stream, Turns
 from metronome_cli.backends.vllm.engine import Chunk, StreamingEngine, TokensReceived
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.errors import EngineError
-from metronome_cli.core.session_events import (
+from metronome_cli.core.session import (
     FrameGivenUp,
+    FrameResult,
     FrameSent,
+    HostEvent,
     SessionEnded,
-    SessionEvent,
+    SessionSpec,
     SessionStarted,
 )
 from metronome_cli.core.types import EndReason, SessionOver
-from metronome_cli.measure.ledger import FrameRecord
+from metronome_cli.load.workload import Workload
 from metronome_cli.models.audio.audio_tokens import audio_to_tokens
 
 _LOOK_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who speaks: audio, turns, when in the period, how old already, for how long yet. Seconds."""
-
-    stream: Stream
-    turns: Turns
-    phase_s: float
-    age_s: float
-    lifetime_s: float
-    seed: int
 
 
 @dataclass(slots=True)
@@ -65,28 +54,33 @@ class _PendingFrame:
 
 
 class VllmSession:
-    """A caller on an engine. `now` is the run's clock, `tell` takes its news; both are called in the engine's loop."""
+    """A session on an engine. `now` is the trial clock, `tell` takes events; both are called in the engine's loop."""
 
     def __init__(
         self,
-        index: int,
+        session: SessionSpec,
         engine: StreamingEngine,
         profile: Profile,
-        caller: Caller,
+        workload: Workload,
         *,
+        seed: int,
         give_up_s: float,
         now: Callable[[], float],
-        tell: Callable[[SessionEvent], None],
+        tell: Callable[[HostEvent], None],
     ) -> None:
-        self.index = index
-        self.age_s = caller.age_s
+        index = self.index = session.index
+        self.age_s = session.age_s
         self.start_s = math.inf  # of its first sample
         self.end_s = math.inf
         self.next_due_s = math.inf
         self.positions = 0  # of its cache, the chunk under way included
         self._engine = engine
         self._profile = profile
-        self._caller = caller
+        self._stream = workload.audio.stream(index)
+        self._turns = workload.turns(index)
+        self._phase_s = workload.audio.phase_s(index)
+        self._lifetime_s = session.lifetime_s
+        self._seed = seed
         self._give_up_s = give_up_s
         self._now = now
         self._tell = tell
@@ -116,13 +110,12 @@ class VllmSession:
             reason = "context_limit" if self.positions > self._engine.context else "engine_error"
             detail = error.message
         except Exception as error:  # a fault of this side: nobody waits for the task, so it must be told
-            reason, detail = "engine_error", f"a session failed: {error!r}"
-            raise
+            reason, detail = "generator_error", f"{type(error).__name__}: {error}"[:200]
         finally:
             self.next_due_s = math.inf
-            self._tell(SessionEnded(self.index, reason, detail))
+            self._tell(SessionEnded(self.index, reason, detail, self._now()))
 
-    # -- the caller's side --------------------------------------------------------------------------------------
+    # -- the user's side ----------------------------------------------------------------------------------------
 
     async def _speak(self, gate: asyncio.Event) -> None:
         came_s = self._now()
@@ -132,23 +125,23 @@ class VllmSession:
             await self._answered()
         self._tell(SessionStarted(self.index, self._now() - came_s))
         await gate.wait()
-        await self._pace(self._now() + self._caller.phase_s)
+        await self._pace(self._now() + self._phase_s)
         raise SessionOver("completed" if await self._last_answer() else "completed_silent")
 
     def _past(self, count: int) -> list[int]:
         """Tokens that nobody else has said. [count]"""
-        rng = np.random.default_rng([self._caller.seed, self.index])
+        rng = np.random.default_rng([self._seed, self.index])
         return [int(token) for token in rng.integers(0, self._engine.vocab, count)]
 
     async def _pace(self, start_s: float) -> None:
         period_s, out = self._profile.frame.period_s, self._profile.tokens.decode
-        self.start_s, self.end_s = start_s, start_s + self._caller.lifetime_s
+        self.start_s, self.end_s = start_s, start_s + self._lifetime_s
         self._heard_s = start_s
         frame = 0
         while start_s + (frame + 1) * period_s <= self.end_s + 1e-9:
             due_s = self.next_due_s = start_s + (frame + 1) * period_s
             tokens = self._tokens(frame)
-            speaks = self._caller.turns.speaking(self.age_s + frame * period_s)
+            speaks = self._turns.speaking(self.age_s + frame * period_s)
             await asyncio.sleep(due_s - self._now())
             self._put(_PendingFrame(due_s, tokens, out.speaking if speaks else out.listening))
             self._tell(FrameSent(due_s, self._now() - due_s))
@@ -160,7 +153,7 @@ class VllmSession:
         """What the profile says a frame adds, on average; one at the least, since an empty chunk is none."""
         each = self._profile.tokens.prefill
         count = max(1, math.floor((frame + 1) * each) - math.floor(frame * each))
-        return audio_to_tokens(self._caller.stream.frame(frame), count, self._engine.vocab)
+        return audio_to_tokens(self._stream.frame(frame), count, self._engine.vocab)
 
     def _put(self, frame: _PendingFrame) -> None:
         self._waiting.append(frame)
@@ -207,7 +200,7 @@ class VllmSession:
         self._unfed, self._said = delivered[-1:], []
         self._free.set()
         if frame.due_s > -math.inf and not frame.told:
-            self._tell(FrameRecord(self.index, frame.due_s, now, frame.out, len(delivered)))
+            self._tell(FrameResult(self.index, frame.due_s, now, frame.out, len(delivered)))
         if len(self._waiting) > self._profile.frame.max_backlog:
             raise SessionOver("fell_behind", f"{len(self._waiting)} frames behind")
 
@@ -226,7 +219,7 @@ class VllmSession:
                 continue
             frame.told = True
             self._tell(FrameGivenUp())
-            self._tell(FrameRecord(self.index, frame.due_s, frame.due_s + self._give_up_s, frame.out, 0))
+            self._tell(FrameResult(self.index, frame.due_s, frame.due_s + self._give_up_s, frame.out, 0))
 
 
 async def _first_to_end(*parts: Coroutine[Any, Any, None]) -> None:

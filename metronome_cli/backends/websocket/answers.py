@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from metronome_cli.measure.ledger import FrameRecord
+from metronome_cli.core.session import FrameResult
 from metronome_cli.protocols.interface import AnswerRule
 
 EPSILON_S = 1e-6
@@ -71,7 +71,7 @@ class AnswerMatcher:
         if self.owes and not held_back:
             self._waiting.append((frame, due_s))
 
-    def output(self, now_s: float, seconds: float) -> list[FrameRecord]:
+    def output(self, now_s: float, seconds: float) -> list[FrameResult]:
         """Return the frames that output of that length answers; 0: text."""
         self.heard_s += seconds
         if self._units or (self._counted and seconds == 0.0):
@@ -94,10 +94,10 @@ class AnswerMatcher:
             return True
         return (frame + 1) * self._period_s <= self._answered_s + self._hold_back_s + EPSILON_S
 
-    def _answer(self, now_s: float) -> FrameRecord:
-        return FrameRecord(self._session, self._waiting.popleft()[1], now_s, 1, 1)
+    def _answer(self, now_s: float) -> FrameResult:
+        return FrameResult(self._session, self._waiting.popleft()[1], now_s, 1, 1)
 
-    def unit(self, now_s: float, unit: int | str | None = None) -> list[FrameRecord]:
+    def unit(self, now_s: float, unit: int | str | None = None) -> list[FrameResult]:
         """Return the frame that an answer to one unit answers; further answers to the same unit answer none."""
         self.last_output_s = now_s
         if not self._units or (unit is not None and unit == self._last_unit):
@@ -105,7 +105,7 @@ class AnswerMatcher:
         self._last_unit = unit
         return [self._answer(now_s)] if self._waiting and self._waiting[0][1] <= now_s else []
 
-    def turn(self, speaking: bool, now_s: float, *, cut_off: bool = False) -> list[FrameRecord]:
+    def turn(self, speaking: bool, now_s: float, *, cut_off: bool = False) -> list[FrameResult]:
         """An answer of the model began or ended. In bursts, nothing is owed after its end."""
         if self._counted or (self._units and not self._pauses):
             return []
@@ -117,18 +117,18 @@ class AnswerMatcher:
     def interrupt(self) -> None:
         """The user's speech cancelled the answer, which ends it."""
 
-    def give_up(self) -> list[FrameRecord]:
+    def give_up(self) -> list[FrameResult]:
         """The connection is gone: return the frames that wait, as empty."""
         return self.expire(math.inf)
 
-    def missed(self, due_s: float) -> list[FrameRecord]:
+    def missed(self, due_s: float) -> list[FrameResult]:
         """A frame was due without a connection: return it as empty if it is owed an answer."""
-        return [FrameRecord(self._session, due_s, due_s + self._give_up_s, 1, 0)] if self.owes else []
+        return [FrameResult(self._session, due_s, due_s + self._give_up_s, 1, 0)] if self.owes else []
 
-    def expire(self, now_s: float) -> list[FrameRecord]:
+    def expire(self, now_s: float) -> list[FrameResult]:
         """Return the frames that nothing answered in time."""
         records = []
         while self._waiting and self._waiting[0][1] + self._give_up_s <= now_s:
             _, due_s = self._waiting.popleft()
-            records.append(FrameRecord(self._session, due_s, due_s + self._give_up_s, 1, 0))
+            records.append(FrameResult(self._session, due_s, due_s + self._give_up_s, 1, 0))
         return records

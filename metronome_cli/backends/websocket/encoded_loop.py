@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metronome_cli.backends.in_process.population import AudioSource
 from metronome_cli.backends.websocket.message_cache import AlignedStream
+from metronome_cli.load.trace import LoopedAudio
 from metronome_cli.protocols.ogg import OggReader
 from metronome_cli.protocols.opus import FRAME_S, OpusEncoder
 
@@ -25,7 +25,7 @@ class EncodedLoop:
     frames: tuple[tuple[bytes, ...], ...]
 
 
-def encode_loop(streams: AudioSource, sample_rate: int, period_s: float, pieces: int) -> EncodedLoop | None:
+def encode_loop(streams: LoopedAudio, sample_rate: int, period_s: float, pieces: int) -> EncodedLoop | None:
     """The loop of these streams; None where they share none, or where a piece is no whole number of packets."""
     stream, each = streams.stream(0), round(period_s / FRAME_S)
     if not isinstance(stream, AlignedStream) or abs(each * FRAME_S - period_s) > 1e-9 or each % pieces:

@@ -303,3 +303,16 @@ def realtime_kind(first: Mapping[str, object]) -> str:
     if isinstance(session, dict) and session.get("type") == "transcription":
         return "transcription"
     return "vllm-realtime" if "id" in first and "session" not in first else "realtime"
+
+
+async def probe_connection(found: Endpoint, *, any_answer: bool = False) -> None:
+    """Connect once. Raises EngineError if the server rejects the connection; with `any_answer`, only if it does not
+    respond.
+    """
+    try:
+        socket = await found.connect()
+    except ConnectError as error:
+        if any_answer and error.reason != "unreachable":
+            return
+        raise not_reached(found.url, error) from None
+    await socket.close()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from metronome_cli.backends.in_process.paced_session import Stream
 from metronome_cli.backends.websocket.connection import frame_messages
+from metronome_cli.core.session import AudioStream
 from metronome_cli.core.types import Audio
 from metronome_cli.protocols.interface import ClientCodec
 
@@ -59,7 +59,7 @@ class MessageSource:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: AudioStream,
         codec: ClientCodec,
         pieces: int,
         shelf: MessageCache,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from metronome_cli.measure.ledger import FrameRecord
+from metronome_cli.core.session import FrameResult
 
 EPSILON_S = 1e-6
 
@@ -33,7 +33,7 @@ class PlaybackMatcher:
         self._due_s = math.inf  # when the player starts the next frame; infinity without a begun answer
         self._media_s = 0.0  # sound of that frame that has come
         self._late_s = 0.0  # time without sound within that frame
-        self._ready: deque[FrameRecord] = deque()  # came whole; may be due in the future
+        self._ready: deque[FrameResult] = deque()  # came whole; may be due in the future
 
     @property
     def owes(self) -> bool:
@@ -57,12 +57,12 @@ class PlaybackMatcher:
         """A frame of input was sent."""
         self.sent_frames += 1
 
-    def unit(self, now_s: float, unit: int | str | None = None) -> list[FrameRecord]:
+    def unit(self, now_s: float, unit: int | str | None = None) -> list[FrameResult]:
         """The server shows that it is alive."""
         self.last_output_s = now_s
         return self._released(now_s)
 
-    def output(self, now_s: float, seconds: float) -> list[FrameRecord]:
+    def output(self, now_s: float, seconds: float) -> list[FrameResult]:
         """Take a chunk of sound; return the frames that were due until now. Text is no sound."""
         if seconds <= 0.0:
             return self._released(now_s)
@@ -76,12 +76,12 @@ class PlaybackMatcher:
         self._media_s += seconds
         while self._media_s >= self._period_s - EPSILON_S:
             done_s = self._due_s + self._late_s
-            self._ready.append(FrameRecord(self._session, self._due_s, done_s, 1, 1))
+            self._ready.append(FrameResult(self._session, self._due_s, done_s, 1, 1))
             self._due_s, self._late_s = done_s + self._period_s, 0.0
             self._media_s = max(0.0, self._media_s - self._period_s)
         return self._released(now_s)
 
-    def _released(self, now_s: float) -> list[FrameRecord]:
+    def _released(self, now_s: float) -> list[FrameResult]:
         records = []
         while self._ready and self._ready[0].done_s <= now_s:
             records.append(self._ready.popleft())
@@ -89,7 +89,7 @@ class PlaybackMatcher:
             self._due_s = math.inf
         return records
 
-    def turn(self, speaking: bool, now_s: float, *, cut_off: bool = False) -> list[FrameRecord]:
+    def turn(self, speaking: bool, now_s: float, *, cut_off: bool = False) -> list[FrameResult]:
         """An answer began or ended; `cut_off`: the server broke it off, so that what the player lacks is empty."""
         records = self._released(now_s)
         if not speaking and cut_off and self.owes and self._runs_out_s <= now_s:
@@ -107,17 +107,17 @@ class PlaybackMatcher:
         self._speaking = self._sounds = False
         self._due_s, self._media_s, self._late_s = math.inf, 0.0, 0.0
 
-    def give_up(self) -> list[FrameRecord]:
+    def give_up(self) -> list[FrameResult]:
         """The connection is gone: return what was due, and the frame that an open answer still owes, as empty."""
         records = [*self._ready, *([self._empty()] if self.owes else ())]
         self.interrupt()
         return records
 
-    def missed(self, due_s: float) -> list[FrameRecord]:
+    def missed(self, due_s: float) -> list[FrameResult]:
         """No frame of sound is owed without a connection."""
         return []
 
-    def expire(self, now_s: float) -> list[FrameRecord]:
+    def expire(self, now_s: float) -> list[FrameResult]:
         """Return the frames of sound that were due, and as empty those that an open answer did not bring in time."""
         records = self._released(now_s)
         while self.owes and not self._ready and self._runs_out_s + self._give_up_s <= now_s:
@@ -125,5 +125,5 @@ class PlaybackMatcher:
             self._due_s += self._period_s
         return records
 
-    def _empty(self) -> FrameRecord:
-        return FrameRecord(self._session, self._due_s, self._due_s + self._give_up_s, 1, 0)
+    def _empty(self) -> FrameResult:
+        return FrameResult(self._session, self._due_s, self._due_s + self._give_up_s, 1, 0)

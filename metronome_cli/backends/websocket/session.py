@@ -25,11 +25,10 @@ import functools
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec
 
 from websockets.exceptions import ConnectionClosedOK
 
-from metronome_cli.backends.in_process.paced_session import Stream
 from metronome_cli.backends.streaming.pacing import Pacing
 from metronome_cli.backends.streaming.schedule import SendSchedule
 from metronome_cli.backends.websocket.answers import AnswerMatcher
@@ -41,19 +40,26 @@ from metronome_cli.backends.websocket.playback_answers import PlaybackMatcher
 from metronome_cli.backends.websocket.reconnect import reconnect_delay_s, should_reconnect
 from metronome_cli.backends.websocket.timers import TimerQueue
 from metronome_cli.backends.websocket.watchdog import SessionWatchdog
-from metronome_cli.core.session_events import (
+from metronome_cli.core.session import (
+    AudioStream,
+    BacklogReported,
+    FrameResult,
     FrameSent,
+    HostEvent,
     Reconnected,
     SessionEnded,
-    SessionEvent,
     SessionStarted,
 )
 from metronome_cli.core.types import EndReason, SessionOver
-from metronome_cli.measure.ledger import FrameRecord
 from metronome_cli.protocols import messages
 from metronome_cli.protocols.interface import AnswerRule
 
 WATCH_S = 0.25
+P = ParamSpec("P")
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
 
 
 @dataclass(slots=True)
@@ -63,7 +69,7 @@ class HostContext:
     endpoint: Endpoint
     beat: Pacing
     now: Callable[[], float]
-    tell: Callable[[SessionEvent], None]
+    tell: Callable[[HostEvent], None]
     wheel: TimerQueue
     open: asyncio.Event = field(default_factory=asyncio.Event)
     shelf: MessageCache = field(default_factory=MessageCache)
@@ -80,7 +86,7 @@ class WebsocketSession:
     """A caller. `lifetime_s` counts from its first sample."""
 
     def __init__(
-        self, index: int, hall: HostContext, stream: Stream, *, phase_s: float, lifetime_s: float
+        self, index: int, hall: HostContext, stream: AudioStream, *, phase_s: float, lifetime_s: float
     ) -> None:
         self.index = index
         self._hall = hall
@@ -130,10 +136,15 @@ class WebsocketSession:
             await self._live()
         except SessionOver as over:
             reason, detail = over.reason, over.detail
+        except (
+            Exception
+        ) as error:  # a bug in this process; no code awaits this task, so it is sent as an event
+            reason, detail = "generator_error", _named(error)
         finally:
             self._plan.next_due_s = math.inf
             sent_s = (self._sent_frames + self.answers.sent_frames) * self._hall.beat.period_s
-            self._tell(SessionEnded(self.index, reason, detail, sent_s, self._heard_s + self.answers.heard_s))
+            received_s = self._heard_s + self.answers.heard_s
+            self._tell(SessionEnded(self.index, reason, detail, self._now(), sent_s, received_s))
 
     async def _live(self) -> None:
         """One connection after the other, as far as the policy goes."""
@@ -158,7 +169,9 @@ class WebsocketSession:
         """A connection and all that happens on it; ends by raising why. `lost`: how the last one ended."""
         began_s = self._now()
         self._over = asyncio.get_running_loop().create_future()
-        make = functools.partial(SessionConnection, hear=self._hear, gone=self._gone)
+        make = functools.partial(
+            SessionConnection, hear=self._guarded(self._hear), gone=self._guarded(self._gone)
+        )
         socket = await self._hall.endpoint.connect(make)
         assert isinstance(socket, SessionConnection)
         self._line = socket
@@ -234,6 +247,17 @@ class WebsocketSession:
         if self._over is not None and not self._over.done():
             self._over.set_result(SessionOver(reason, detail))
 
+    def _guarded(self, act: Callable[P, None]) -> Callable[P, None]:
+        """The same act; what it raises ends this session, and no other, as a failure of the load generator."""
+
+        def guarded(*values: P.args, **options: P.kwargs) -> None:
+            try:
+                act(*values, **options)
+            except Exception as error:  # a bug in this process: the event loop would only log it
+                self._end("generator_error", _named(error))
+
+        return guarded
+
     @property
     def _alive(self) -> bool:
         return self._over is not None and not self._over.done()
@@ -248,7 +272,8 @@ class WebsocketSession:
             self._miss()
         self._since_s = self._watched_s = max(plan.started_s, self._now())
         self._from_piece = plan.piece
-        self._act = functools.partial(self._send, self._connection)
+        self._act = functools.partial(self._guarded(self._send), self._connection)
+        self._patience.start(self._now())
         self._prepare()
 
     def _prepare(self) -> None:
@@ -319,14 +344,14 @@ class WebsocketSession:
             if event.status == "cancelled":
                 self.answers.interrupt()
         elif isinstance(event, messages.BacklogReported):
-            self._tell(event)
+            self._tell(BacklogReported(event.seconds))
         elif isinstance(event, messages.MarkReached):
             planned_s = self._plan.due_s(self._from_piece + event.pieces)
-            self._tell(messages.BacklogReported(max(0.0, now - planned_s)))
+            self._tell(BacklogReported(max(0.0, now - planned_s)))
         else:
             self._take_for_session(event)
 
-    def _tell_all(self, records: list[FrameRecord]) -> None:
+    def _tell_all(self, records: list[FrameResult]) -> None:
         for record in records:
             self._tell(record)
 

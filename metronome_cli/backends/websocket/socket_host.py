@@ -1,8 +1,8 @@
-"""Sessions of one process: their sockets in a thread, their news in a box.
+"""Sessions of one process. An event-loop thread owns their sockets; events are queued for the main thread.
 
-A run has one share in its own process, or several in workers; session i belongs to share i mod their number. Garbage
-collection would stop all sessions at once for as long as it takes to look at everything that lives; what lives when
-audio begins is taken out of its sight.
+A trial has one host in its own process, or several in workers; session i belongs to host i mod their number. Garbage
+collection would stop all sessions for as long as it takes to look at every object, so the objects that exist when
+audio begins are excluded from it.
 """
 
 from __future__ import annotations
@@ -10,89 +10,75 @@ from __future__ import annotations
 import gc
 import time
 from dataclasses import dataclass
-from typing import Protocol
 
-from metronome_cli.backends.in_process.population import AudioSource
 from metronome_cli.backends.streaming.event_loop import EventLoopThread
-from metronome_cli.backends.streaming.live import SessionHost
 from metronome_cli.backends.streaming.local_host import LocalHost
 from metronome_cli.backends.streaming.pacing import Pacing
 from metronome_cli.backends.websocket.encoded_loop import EncodedLoop
 from metronome_cli.backends.websocket.endpoint import Endpoint
 from metronome_cli.backends.websocket.session import HostContext, WebsocketSession
 from metronome_cli.backends.websocket.timers import TimerQueue
+from metronome_cli.core.session import SessionSpec
+from metronome_cli.load.trace import LoopedAudio
 
 
 @dataclass(frozen=True, slots=True)
 class HostSetup:
-    """What a share needs to know. `zero_s`: time 0 of the run on this process's `time.perf_counter`. `loop`: the
-    recording in Opus, where the protocol carries it.
+    """What a host needs to know, in this process or in a worker.
+
+    `zero_s`: time 0 of the trial on this process's `time.perf_counter`; `loop`: the recording in Opus, if the protocol
+    carries it.
     """
 
     endpoint: Endpoint
-    streams: AudioSource
-    beat: Pacing
+    audio: LoopedAudio
+    pacing: Pacing
     zero_s: float
     loop: EncodedLoop | None = None
 
+
+@dataclass(slots=True)
+class HostClock:
+    """The trial clock in the process of a host."""
+
+    zero_s: float
+
     def now(self) -> float:
-        """The run's clock."""
+        """Seconds since time 0."""
         return time.perf_counter() - self.zero_s
 
 
-class ShareLike(SessionHost, Protocol):
-    """Some of the sessions, wherever they are."""
-
-    @property
-    def lost(self) -> str | None:
-        """Why they cannot be reached any more."""
-
-    def open(self, index: int, lifetime_s: float) -> None:
-        """Let a caller knock."""
-
-    def begin(self) -> None:
-        """Who is seated speaks, from now on."""
-
-    def start_closing(self) -> None:
-        """End every session; returns at once."""
-
-    def close(self) -> None:
-        """Wait until that is done. A last `poll` brings the ends."""
-
-    @property
-    def cpu_share(self) -> float | None:
-        """Processor time of its process since audio began, as a share of one core; None before that."""
-
-
 class SocketHost(LocalHost[WebsocketSession]):
-    """Those in this process."""
+    """Sessions of this process; an event-loop thread owns their sockets."""
 
-    def __init__(self, order: HostSetup) -> None:
+    def __init__(self, setup: HostSetup) -> None:
         super().__init__(EventLoopThread())
-        self.lost: str | None = None
-        self._streams = order.streams
-        self._now = order.now
-        self._hall = HostContext(
-            order.endpoint, order.beat, order.now, self.inbox.append, TimerQueue(order.now), loop=order.loop
+        self.clock = HostClock(setup.zero_s)
+        self._audio = setup.audio
+        now = self.clock.now
+        self._shared = HostContext(
+            setup.endpoint, setup.pacing, now, self.inbox.append, TimerQueue(now), loop=setup.loop
         )
         self._began: tuple[float, float] | None = None  # wall, processor
 
-    def open(self, index: int, lifetime_s: float) -> None:
-        session = WebsocketSession(
+    def open(self, session: SessionSpec) -> None:
+        index = session.index
+        opened = WebsocketSession(
             index,
-            self._hall,
-            self._streams.stream(index),
-            phase_s=self._streams.phase_s(index),
-            lifetime_s=lifetime_s,
+            self._shared,
+            self._audio.stream(index),
+            phase_s=self._audio.phase_s(index),
+            lifetime_s=session.lifetime_s,
         )
-        self.add(index, session, session.live())
+        self.add(index, opened, opened.live())
 
-    def begin(self) -> None:
+    def begin(self, at_s: float) -> None:
         if self._began is None:
             gc.collect()
             gc.freeze()
+            self.clock.zero_s += at_s
             self._began = time.perf_counter(), time.process_time()
-            self.loop.post(self._hall.open.set)
+            self.loop.post(self._shared.open.set)
 
     def close(self) -> None:
         self.loop.close()
@@ -101,6 +87,7 @@ class SocketHost(LocalHost[WebsocketSession]):
 
     @property
     def cpu_share(self) -> float | None:
+        """Processor time of this process since audio began, as a share of one core; None before that."""
         if self._began is None:
             return None
         wall_s, cpu_s = self._began

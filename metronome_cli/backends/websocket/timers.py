@@ -40,6 +40,15 @@ class TimerQueue:
         rest = self._armed_s - self._now()
         self._timer = loop.call_later(rest, self._turn) if rest > 0 else loop.call_soon(self._turn)
 
+    def _run(self, act: Callable[[], None]) -> None:
+        """Do it. What it raises is the event loop's to report, and stops no other act."""
+        try:
+            act()
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a timer's act failed", "exception": error}
+            )
+
     def _turn(self) -> None:
         self._armed_s = -math.inf  # nothing arms during the turn
         waiting, now = self._waiting, self._now()
@@ -47,7 +56,7 @@ class TimerQueue:
         for _ in range(AT_ONCE):
             if not waiting or waiting[0][0] > now or now > until:
                 break
-            heapq.heappop(waiting)[2]()
+            self._run(heapq.heappop(waiting)[2])
             now = self._now()
         self._armed_s, self._timer = math.inf, None
         if waiting:

@@ -29,6 +29,10 @@ class SessionWatchdog:
         self._stuck_since: float | None = None
         self._messages = 0
 
+    def start(self, now: float) -> None:
+        """Audio starts."""
+        self._second_s, self._messages = now, 0
+
     def message(self, now: float) -> EndCause | None:
         """One more came."""
         most = self._limits.messages_per_s

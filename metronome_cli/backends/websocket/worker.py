@@ -14,12 +14,18 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from metronome_cli.backends.websocket.socket_host import HostSetup, SocketHost
-from metronome_cli.core.session_events import FrameSent, SessionEnded, SessionEvent
-from metronome_cli.measure.ledger import FrameRecord
-from metronome_cli.protocols.messages import BacklogReported
+from metronome_cli.core.session import (
+    BacklogReported,
+    FrameResult,
+    FrameSent,
+    HostEvent,
+    SessionEnded,
+    SessionSpec,
+)
 
-WorkerCommand = tuple[str, int, float]  # "open", index, lifetime; "hang_up", index; "begin"; "close"
-BEGIN: WorkerCommand = ("begin", 0, 0.0)
+WorkerCommand = tuple[
+    str, int, float
+]  # "open", index, lifetime; "close_session", index; "begin", clock; "close"
 CLOSE: WorkerCommand = ("close", 0, 0.0)
 MOST_NEWS = 2000  # in one answer: while it is made, the sockets wait for this thread again and again
 
@@ -34,14 +40,14 @@ class WorkerReply:
     horizon_s: float = 0.0
     more: bool = False
     cpu_share: float | None = None
-    records: array[float] = field(default_factory=lambda: array("d"))  # five a frame, as in FrameRecord
+    records: array[float] = field(default_factory=lambda: array("d"))  # five a frame, as in FrameResult
     paced: array[float] = field(default_factory=lambda: array("d"))  # two a frame, as in Paced
     backlogs: array[float] = field(default_factory=lambda: array("d"))
-    rare: list[SessionEvent] = field(default_factory=list)
+    rare: list[HostEvent] = field(default_factory=list)
 
-    def add(self, news: SessionEvent) -> None:
+    def add(self, news: HostEvent) -> None:
         """One more."""
-        if isinstance(news, FrameRecord):
+        if isinstance(news, FrameResult):
             self.records.extend((news.session, news.due_s, news.done_s, news.expected, news.delivered))
         elif isinstance(news, FrameSent):
             self.paced.extend((news.due_s, news.late_s))
@@ -50,12 +56,12 @@ class WorkerReply:
         else:
             self.rare.append(news)
 
-    def news(self) -> Iterator[SessionEvent]:
+    def news(self) -> Iterator[HostEvent]:
         """All of it, sessions' ends last."""
         frames, paced = self.records.tolist(), self.paced.tolist()
         for at in range(0, len(frames), 5):
             session, due_s, done_s, expected, delivered = frames[at : at + 5]
-            yield FrameRecord(int(session), due_s, done_s, int(expected), int(delivered))
+            yield FrameResult(int(session), due_s, done_s, int(expected), int(delivered))
         for at in range(0, len(paced), 2):
             yield FrameSent(paced[at], paced[at + 1])
         yield from map(BacklogReported, self.backlogs)
@@ -67,19 +73,19 @@ class Worker:
 
     def __init__(self, order: HostSetup) -> None:
         self._share = SocketHost(order)
-        self._now = order.now
+        self._now = self._share.clock.now
         self._horizon_s = 0.0
 
     def answer(self, commands: Sequence[WorkerCommand]) -> WorkerReply:
         """Do as told; the news since the last answer."""
         share = self._share
-        for name, index, lifetime_s in commands:
+        for name, index, seconds in commands:
             if name == "open":
-                share.open(index, lifetime_s)
-            elif name == "hang_up":
-                share.hang_up(index)
+                share.open(SessionSpec(0.0, lifetime_s=seconds, index=index))
+            elif name == "close_session":
+                share.close_session(index)
             elif name == "begin":
-                share.begin()
+                share.begin(seconds)
             else:
                 share.close()
         horizon_s = min(self._now(), share.horizon_s())
@@ -91,10 +97,10 @@ class Worker:
         answer.horizon_s = self._horizon_s
         return answer
 
-    def _noting(self, answer: WorkerReply) -> Callable[[SessionEvent], None]:
-        def note(news: SessionEvent) -> None:
+    def _noting(self, answer: WorkerReply) -> Callable[[HostEvent], None]:
+        def note(news: HostEvent) -> None:
             if isinstance(news, SessionEnded):
-                self._share.forget(news.index)
+                self._share.drop(news.session)
             answer.add(news)
 
         return note

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from metronome_cli.backends.websocket.worker import BEGIN, CLOSE, WorkerCommand, WorkerReply
-from metronome_cli.core.session_events import SessionEnded, SessionEvent
+from metronome_cli.backends.websocket.worker import CLOSE, WorkerCommand, WorkerReply
+from metronome_cli.core.session import HostEvent, SessionEnded, SessionSpec
 
 EVERY_S = 0.05
 PATIENCE_S = 15.0
@@ -51,27 +51,27 @@ class WorkerClient:
         self._next_s = 0.0
         self._heard = False  # anything yet
         self._horizon_s = 0.0
-        self._box: list[SessionEvent] = []
+        self._box: list[HostEvent] = []
         self._open: set[int] = set()
         self._last = False  # the question that is out is the last one
         self._ended = False
         self._let_go = False
 
-    def open(self, index: int, lifetime_s: float) -> None:
-        self._open.add(index)
-        self._tell(("open", index, lifetime_s))
+    def open(self, session: SessionSpec) -> None:
+        self._open.add(session.index)
+        self._tell(("open", session.index, session.lifetime_s))
 
-    def hang_up(self, index: int) -> None:
-        self._tell(("hang_up", index, 0.0))
+    def close_session(self, index: int) -> None:
+        self._tell(("close_session", index, 0.0))
 
-    def begin(self) -> None:
-        self._tell(BEGIN)
+    def begin(self, at_s: float) -> None:
+        self._tell(("begin", 0, at_s))
 
     def _tell(self, command: WorkerCommand) -> None:
         self._commands.append(command)
         self._next_s = 0.0
 
-    def poll(self, take: Callable[[SessionEvent], None]) -> None:
+    def poll(self, take: Callable[[HostEvent], None]) -> None:
         self._exchange()
         box, self._box = self._box, []
         for news in box:
@@ -105,7 +105,7 @@ class WorkerClient:
             self._next_s = 0.0
         for news in answer.news():
             if isinstance(news, SessionEnded):
-                self._open.discard(news.index)
+                self._open.discard(news.session)
             self._box.append(news)
 
     def _lose(self, why: str) -> None:
@@ -114,7 +114,7 @@ class WorkerClient:
             self._box.append(SessionEnded(index, "shed", self.lost))
         self._open.clear()
 
-    def forget(self, index: int) -> None:
+    def drop(self, index: int) -> None:
         """Its end is known."""
         self._open.discard(index)
 

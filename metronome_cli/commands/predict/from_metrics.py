@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from metronome_cli.commands.predict.from_trace import verdict_within
 from metronome_cli.core.errors import UsageError, Verdict
 from metronome_cli.core.formatting import plural
-from metronome_cli.core.http import parts_of, shown
-from metronome_cli.core.metrics_page import Fetch, NoPageError, fetch, why_none
+from metronome_cli.core.http import shown
+from metronome_cli.core.metrics_page import Fetch, NoPageError, fetch, metrics_address, why_none
 from metronome_cli.core.quantities import format_duration
 from metronome_cli.core.stop import StopRequest
 from metronome_cli.forecast.context_limit import ContextLimit, stated_context
@@ -54,10 +54,7 @@ class ScrapePlan:
     @property
     def address(self) -> str:
         """The metrics address. Raises UsageError for one that is not HTTP."""
-        parts = parts_of(self.url, "--metrics-url", ("http", "https"), "such as http://host:8000/metrics")
-        if "@" in parts.netloc:
-            raise UsageError("--metrics-url takes no user and password", hint="give the address alone")
-        return parts._replace(path=parts.path if parts.path not in ("", "/") else "/metrics").geturl()
+        return metrics_address(self.url)
 
     @property
     def alarm_s(self) -> float | None:

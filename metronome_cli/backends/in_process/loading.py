@@ -15,27 +15,27 @@ from metronome_cli.core.types import FrameInput, SessionRefused
 from metronome_cli.results.events import Observer
 
 if TYPE_CHECKING:
-    from metronome_cli.backends.in_process.engine import InProcessBackend, InProcessEngine
+    from metronome_cli.backends.in_process.engine import InProcessEngine, InProcessModel
 
 TRIAL_SESSIONS = 16
 
 
 def load_model(
     profile: Profile, *, device: str, seed: int, weights: Path | None, observer: Observer
-) -> InProcessBackend:
+) -> InProcessModel:
     """The model, with as many threads as its step is fastest with. Raises UsageError, EngineError."""
     check_memory(profile, device)
     prepare()
-    from metronome_cli.backends.in_process.engine import InProcessBackend
+    from metronome_cli.backends.in_process.engine import InProcessModel
 
-    model = InProcessBackend.load(profile, device=device, seed=seed, weights=weights)
+    model = InProcessModel.load(profile, device=device, seed=seed, weights=weights)
     if profile.kv_pool is not None and model.placement[0].type == "cpu":
         _fit_threads(model, profile, observer)
     return model
 
 
-def _fit_threads(model: InProcessBackend, profile: Profile, observer: Observer) -> None:
-    target = model.fresh_target(profile, TRIAL_SESSIONS)
+def _fit_threads(model: InProcessModel, profile: Profile, observer: Observer) -> None:
+    target = model.fresh_engine(profile, TRIAL_SESSIONS)
     step = _trial_step(target, profile)
     trial = fit(step) if step is not None else None
     if trial is not None:

@@ -2,18 +2,19 @@
 
 import pytest
 
-from metronome_cli.capacity.point import PointPlan, PointRun
-from tests.capacity.builders import always, lab_on, small_profile
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
+from tests.capacity.builders import always, context_on, run_trial, small_profile
 
 GROWING = {"policy": "unbounded", "blocks": 400}
 
 
-def run(step_s, plan, **kwargs):
-    return PointRun(lab_on(step_s, **kwargs), plan).run(into=[])
+def run(step_s, plan, **changes):
+    return run_trial(step_s, plan, **changes)
 
 
 def test_a_light_load_passes_with_the_steps_that_p99_needs():
-    point = run(always(0.005), PointPlan(8, "confirm", max_steps=1000))
+    point = run(always(0.005), TrialPlan(8, "confirm", max_batches=1000))
     assert point.verdict == "pass"
     assert 459 <= point.batches < 700
     assert point.misses == 0
@@ -21,13 +22,13 @@ def test_a_light_load_passes_with_the_steps_that_p99_needs():
 
 
 def test_an_overload_fails_early_and_the_deadline_binds():
-    point = run(lambda n: 0.02 * n, PointPlan(12, "confirm", max_steps=1000))
+    point = run(lambda n: 0.02 * n, TrialPlan(12, "confirm", max_batches=1000))
     assert (point.verdict, point.ended_by, point.limited_by) == ("fail", "objective_failed", "deadline")
     assert point.batches < 200
 
 
 def test_an_unbounded_cache_collapses_silently_and_is_named_for_what_it_is():
-    plan = PointPlan(8, "single", ages="start", length_s=120.0)
+    plan = TrialPlan(8, "single", ages="start", length_s=120.0)
     point = run(always(0.004), plan, profile=small_profile(**GROWING), length_s=120.0)
     assert (point.verdict, point.ended_by, point.limited_by) == ("fail", "pool_full", "memory")
     assert point.misses == 0
@@ -41,7 +42,7 @@ def test_an_unbounded_cache_collapses_silently_and_is_named_for_what_it_is():
 
 
 def test_occupancy_climbs_in_a_line_until_it_is_full():
-    plan = PointPlan(8, "single", ages="start", length_s=120.0)
+    plan = TrialPlan(8, "single", ages="start", length_s=120.0)
     point = run(always(0.004), plan, profile=small_profile(**GROWING), length_s=120.0)
     rising = [(p.t_s, p.occupancy) for p in point.windows if p.t_s < 0.9 * point.pool_full_at_s]
     slope = rising[-1][1] / rising[-1][0]
@@ -49,7 +50,7 @@ def test_occupancy_climbs_in_a_line_until_it_is_full():
 
 
 def test_a_latency_objective_alone_does_not_pass_a_collapse():
-    plan = PointPlan(8, "single", ages="start", length_s=120.0)
+    plan = TrialPlan(8, "single", ages="start", length_s=120.0)
     point = run(
         always(0.004), plan, profile=small_profile(**GROWING), length_s=120.0, objectives=["p99<80ms"]
     )
@@ -57,7 +58,7 @@ def test_a_latency_objective_alone_does_not_pass_a_collapse():
 
 
 def test_a_window_on_the_same_pool_never_fills_it():
-    plan = PointPlan(8, "soak", ages="start", length_s=120.0, settle_early=False)
+    plan = TrialPlan(8, "soak", ages="start", length_s=120.0, until="end")
     point = run(always(0.004), plan, profile=small_profile(blocks=400), length_s=120.0)
     assert point.verdict == "pass"
     assert point.duration_s == pytest.approx(120.0, abs=1.5)
@@ -66,23 +67,21 @@ def test_a_window_on_the_same_pool_never_fills_it():
 
 def test_sessions_without_room_are_refused_and_that_fails():
     point = run(
-        always(0.004), PointPlan(100, "memory", ages="end", length_s=2.0), profile=small_profile(**GROWING)
+        always(0.004), TrialPlan(100, "memory", ages="end", length_s=2.0), profile=small_profile(**GROWING)
     )
     assert (point.verdict, point.ended_by, point.limited_by) == ("fail", "rejected", "memory")
 
 
 def test_interrupted_is_never_a_pass():
-    lab = lab_on(always(0.004))
-    lab.stop.request(2)
-    point = PointRun(lab, PointPlan(4, "confirm", max_steps=1000)).run(into=[])
+    context = context_on(always(0.004))
+    context.stop.request(2)
+    point = Trial(context, TrialPlan(4, "confirm", max_batches=1000)).run(into=[]).result
     assert point.verdict == "inconclusive"
     assert point.ended_by == "interrupted"
     assert point.latency_ms.p99 is None
 
 
 def test_one_session_is_followed_by_another_until_the_verdict_is_settled():
-    point = PointRun(lab_on(always(0.002), length_s=20.0), PointPlan(1, "confirm", max_steps=1000)).run(
-        into=[]
-    )
+    point = run(always(0.002), TrialPlan(1, "confirm", max_batches=1000), length_s=20.0)
     assert point.verdict == "pass"
     assert point.batches >= 459

@@ -1,0 +1,144 @@
+"""What can be put under load, and one run of it. Every backend implements these two interfaces and nothing else.
+
+A backend is made once per command; a run is one trial on it. The run owns its clock: every time in an event is on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from metronome_cli.config.profile import Profile
+from metronome_cli.core.clock import Clock, ClockName
+from metronome_cli.core.session import Batching, SessionEvent, SessionSpec
+from metronome_cli.core.types import PoolState
+from metronome_cli.forecast.occupancy_trace import OccupancyTrace
+from metronome_cli.load.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class BackendTraits:
+    """What a plan has to know of a backend.
+
+    `fresh_engine`: every run starts on an engine on which nothing has run. `sets_age`: a session can be opened at an
+    age. `batch`: what is one observation. `in_this_process`: its work counts as this process's.
+    `server_reported`: running and waiting sessions are a server's own statement. `whose`: as a sentence names it.
+    """
+
+    name: str
+    clocks: frozenset[ClockName]
+    fresh_engine: bool
+    sets_age: bool
+    batch: Literal["step", "period"]
+    in_this_process: bool = False
+    server_reported: bool = False
+    whole_frames: bool = False  # audio is dealt out in whole frames, so that what is sent is encoded once
+    policy: str | None = None  # how a report names the cache policy; None: the profile's
+    whose: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KvDemand:
+    """Most blocks that one session holds up to an age, and blocks in all."""
+
+    per_session: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """What one run needs. `record` takes every event, in the thread that calls the run."""
+
+    profile: Profile
+    workload: Workload
+    slots: int
+    clock: ClockName
+    batching: Batching
+    seed: int
+    record: Callable[[SessionEvent], None]
+    stop: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkState:
+    """What only a run over sockets shows.
+
+    `steady`: every frame of input is owed output of its own. `workers`: processes with sessions in them, beside the one
+    that counts. `cpu_share`: processor time of the busiest process with sessions, as a share of one core.
+    """
+
+    steady: bool
+    idle_timeout_s: float
+    workers: int = 0
+    cpu_share: float | None = None
+    scrapes: int = 0
+    failed_scrapes: int = 0
+    server_step_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStats:
+    """What a run shows of its backend, during the run and after `close`.
+
+    None is: not visible. `pool_full_s`: when the pool was first full; `blocked`: a session was denied a block then, so
+    the full pool did harm. `occupancy`: its trace, for a forecast; `generator_lost`: why part of the load generator
+    is gone; `network`: what only sockets tell.
+    """
+
+    pool: PoolState | None = None
+    stage_occupancy: Mapping[str, float] = field(default_factory=dict)
+    occupancy_max: float | None = None
+    pool_full_s: float | None = None
+    full_pool: str = "KV"
+    blocked: bool = False
+    preemptions: int | None = None
+    recomputed_tokens: int = 0
+    occupancy: OccupancyTrace | None = None
+    server: str = ""
+    generator_lost: str | None = None
+    network: NetworkState | None = None
+
+
+class BackendRun(Protocol):
+    """One trial on a backend."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def open(self, session: SessionSpec) -> None:
+        """Open a session. Raises SessionRefused if it is rejected at once; later, that is a SessionEnded event."""
+
+    def begin(self) -> None:
+        """Wait until each session is ready or rejected, set the clock to 0, and start the audio. Raises EngineError."""
+
+    def run_until(self, t_s: float) -> None:
+        """Serve frames, or collect results, until then or until no session is open. Raises EngineError."""
+
+    def close_newest(self, count: int) -> None:
+        """Close the sessions that were opened last; each ends with reason "shed"."""
+
+    def stats(self) -> BackendStats:
+        """What the backend shows now."""
+
+    def close(self) -> None:
+        """End the run; sessions that are still open end as "finished". A second time does nothing.
+
+        Raises EngineError if the system under test is found to be gone.
+        """
+
+
+class Backend(Protocol):
+    """A system under test."""
+
+    @property
+    def traits(self) -> BackendTraits: ...
+
+    def describe(self) -> dict[str, Any]:
+        """What runs, for the report; without credentials. May say more once a run has started."""
+
+    def kv_demand(self, profile: Profile, age_s: float) -> KvDemand | None:
+        """What one session needs at that age; None if it cannot be told."""
+
+    def start(self, setup: RunSetup) -> BackendRun:
+        """A run without sessions, its clock at 0. Raises EngineError, UsageError."""

@@ -1,0 +1,33 @@
+"""What the sessions of a trial say and hear: drawn from a seed, or taken from a load trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from metronome_cli.config.frame import TurnTaking
+from metronome_cli.core.session import TurnSchedule
+from metronome_cli.load.trace import LoopedAudio, RecordedAudio, RecordedTrial, RecordedTurns
+from metronome_cli.load.turn_taking import DrawnTurns
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Audio and turns of a trial's sessions, by their index."""
+
+    audio: LoopedAudio
+    turns: Callable[[int], TurnSchedule]
+
+
+def generated_workload(audio: LoopedAudio, turn_taking: TurnTaking, seed: int) -> Workload:
+    """TurnTaking drawn from the seed, for each session its own."""
+
+    def drawn(index: int) -> TurnSchedule:
+        return DrawnTurns(turn_taking.speaking_share, turn_taking.mean_turn, seed=seed * 1_000_003 + index)
+
+    return Workload(audio, drawn)
+
+
+def recorded_workload(run: RecordedTrial, loop: LoopedAudio, period_s: float) -> Workload:
+    """The audio, phases and turns of a recorded trial, out of the same loop."""
+    return Workload(RecordedAudio(run, loop), lambda index: RecordedTurns(run.callers[index], period_s))
