@@ -8,8 +8,8 @@ s = sum x / sum m, and n = (sum m)^2 / sum m^2 is Kish's effective number of bat
 one-sided bounds (measure/confidence.py) are taken of k = n s in n. Bad batches that come in bursts are worth fewer:
 the trial is cut into blocks of 10 s or 10 periods, at least 8 of 1 s or more; deff = max(1, variance of the bad per
 block / (n_b s (1 - s))), and k and n are divided by it.
-"max", "miss_streak", "occupancy", "fell_behind" bound the largest value seen: one excess fails, and a pass needs as many
-batches as p99 does. No data and a run that drifts never pass.
+"max", "miss_streak", "occupancy", "fell_behind" bound the largest value seen: one excess fails, and a pass needs as
+many batches as p99 does. No data and a run that drifts never pass.
 A late load generator only makes latency worse, since latency counts from the planned time. So a trial that passes
 anyway passes, one that fails by more than twice the generator's delay fails, and the rest is inconclusive.
 Known error: a burst that is rarer than the trial is long is not seen.
