@@ -156,7 +156,7 @@ def test_trickles_an_answer():
 def test_seats_callers_and_never_answers():
     with web_server(lambda socket: ready_then(socket, hang)) as url:
         point = ends_all(url, "no_output")
-    assert point.limited_by == "empty"
+    assert point.limited_by == "empty_frames"
 
 
 @pytest.mark.parametrize("how", ["closes", "breaks off", "half-closes"])
