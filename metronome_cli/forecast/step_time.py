@@ -95,7 +95,7 @@ def roofline(profile: Profile, gpu: Gpu, resident: float) -> StepTime:
     rebuilt = STAGE_LAYERS * sum(s.limit or 0 for s in profile.stages if s.kind == "per_frame")
     parameters = shape.parameters or decoder_parameters(profile)
     weights = passes * parameters * DTYPE_BYTES[shape.dtype]
-    cache = passes * resident * shape.kv_bytes_per_token
+    cache = passes * (resident * shape.kv_bytes_per_token + shape.constant_bytes)
     work = 2.0 * (shape.active_parameters or parameters) * profile.mean_tokens_per_frame
     return StepTime(
         fixed_s=weights / gpu.bandwidth + (passes * shape.layers + rebuilt) * LAUNCH_S,

@@ -162,11 +162,10 @@ def predict(settings: Settings, options: PredictFlags, observer: Observer, stop:
 
 def _loaded(settings: Settings, options: PredictFlags) -> bool:
     """Whether more is asked of a checkpoint than what its file says."""
-    asked = [*BELONG["model"], "occupied", "seen_t_sat", "fail_within", "start_over"]
     given = (
         settings["sessions"] is not None or settings["device_memory"] is not None or settings.given("kv_pool")
     )
-    return given or settings.given("profile") or any(options[key] is not None for key in asked)
+    return given or settings.given("profile") or any(key != "model" for key in options.given)
 
 
 def _plain(options: PredictFlags) -> dict[str, Any]:

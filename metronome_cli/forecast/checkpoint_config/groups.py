@@ -76,7 +76,15 @@ def common_kv_heads(read: Fields, heads: int | None) -> int | None:
             return None  # one number for each layer
         if not (read.flag("multi_query") and read.flag("new_decoder_architecture") is False):
             return read.count("kv_heads")
-    return 1 if read.flag("multi_query") and not read.flag("new_decoder_architecture") else heads
+    inner = read.inner("attn_config")  # DBRX and MPT
+    if inner is not None and (own := inner.count("kv_n_heads")) is not None:
+        return own
+    if (inner is not None and inner.text("attn_type") == "multiquery_attention") or (
+        read.flag("multi_query") and not read.flag("new_decoder_architecture")
+    ):
+        return 1
+    repeat = read.count("kv_repeat") or 1  # Kyutai: query heads for each KV head
+    return heads if heads is None or heads % repeat else heads // repeat
 
 
 def common_head_dim(read: Fields, heads: int | None, hidden: int | None) -> int | None:

@@ -79,7 +79,8 @@ class _Counter:
 
     def _common(self) -> int:
         mixing = sum(_attention(self.read, layer) + _state(self.read, layer) for layer in self.layers)
-        return _embeddings(self.read) + _per_layer_embeddings(self.read, len(self.layers)) + mixing
+        per_layer = _per_layer_embeddings(self.read, len(self.layers))
+        return _embeddings(self.read) + per_layer + mixing + _output_branch(self.read)
 
     def _mlp(self, i: int, sparse: Sparse | None, *, active: bool) -> int:
         read, layer = self.read, self.layers[i]
@@ -90,6 +91,15 @@ class _Counter:
         if sparse is None or not sparse.here[i]:
             return _dense(read, i, len(self.layers), sparse)
         return sparse.parameters(read.need("hidden"), _gates(read), active=active)
+
+
+def _output_branch(read: Fields) -> int:
+    """Kimi-Audio's further layers, which make the audio output, and their own head."""
+    extra = read.count("kimia_mimo_layers", least=0) or 0
+    if not extra:
+        return 0
+    each = _attention(read, Layer("full")) + _dense(read, 0, 1, None)
+    return extra * each + read.need("vocab") * read.need("hidden")
 
 
 def _attention(read: Fields, layer: Layer) -> int:
