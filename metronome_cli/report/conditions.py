@@ -112,7 +112,8 @@ def conditions(report: Report) -> list[tuple[str, str]]:
         ("session length", duration(report.capacity.session_length_s) if report.capacity else None),
         ("clock", report.clock),
         ("seed", None if report.seed is None else str(report.seed)),
-        ("machine", machine(environment)),
+        ("modelled device", _modelled(report)),
+        ("computed on" if report.command == "predict" else "machine", machine(environment)),
         ("versions", _versions(report)),
         ("audio", _audio_summary(report)),
         ("took", duration(report.duration_s)),
@@ -123,6 +124,17 @@ def conditions(report: Report) -> list[tuple[str, str]]:
 def server_of(report: Report) -> str:
     """The address of the server that answered; empty where the engine ran here."""
     return str(report.backend.get("url") or "")
+
+
+def _modelled(report: Report) -> str:
+    """The GPUs or the memory that a forecast is for; empty for what was measured here."""
+    memory = (
+        next((line.bytes for line in report.forecast.memory if line.what == "memory"), None)
+        if report.forecast
+        else None
+    )
+    named = ", ".join(gpu.title or gpu.gpu for gpu in report.gpus)
+    return named or ("" if memory is None else f"a device with {format_size(memory)}")
 
 
 def _beat(profile: Mapping[str, Any]) -> str:

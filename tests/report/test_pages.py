@@ -1,18 +1,24 @@
 """The page and its plots: nothing is more than text, and nothing leaves the page."""
 
+import base64
+import hashlib
+import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.report.conditions import RANDOM_WEIGHTS, VIRTUAL_CLOCK
+from metronome_cli.report.conditions import RANDOM_WEIGHTS, VIRTUAL_CLOCK, conditions
 from metronome_cli.report.html import page as page_module
-from metronome_cli.report.html.capacity_plots import best_points
+from metronome_cli.report.html.capacity_plots import best_points, failed_fast
+from metronome_cli.report.html.deadline import deadline_of
 from metronome_cli.report.html.plots import plots
-from metronome_cli.report.html.plotting import deadline_of, tick_s
+from metronome_cli.report.html.plotting import tick_s
 from metronome_cli.report.html.svg import ROLES
+from metronome_cli.report.html.tiles import tiles_of
 from metronome_cli.results.audio_files import AudioFile, AudioFiles, RefusedAudioFile
 from metronome_cli.results.policy_runs import PolicyRun
 from metronome_cli.results.timeline import downsample
@@ -104,20 +110,26 @@ def pages():
 @pytest.mark.parametrize("name", [*every_report(), "hostile"])
 def test_a_page_runs_nothing_and_asks_for_nothing(pages, name):
     page = Page(pages[name])
-    assert not page.tags & {"script", "img", "link", "iframe", "object", "embed", "form", "base"}
+    assert not page.tags & {"img", "link", "iframe", "object", "embed", "form", "base"}
     assert not page.handlers
     assert all(link.startswith("#") for link in page.links)
     assert len(page.ids) == len(set(page.ids))
     assert {link[1:] for link in page.links} <= set(page.ids)
     assert not page.unbalanced
     assert not page.open
+    scripts = re.findall(r"<script([^>]*)>(.*?)</script>", pages[name], re.DOTALL)
+    assert [attributes for attributes, _ in scripts] == [' type="application/json" id="report-data"', ""]
+    digest = base64.b64encode(hashlib.sha256(scripts[1][1].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page_module.POLICY
+    assert json.loads(scripts[0][1])["schema"].startswith("metronome.report/")
+    assert not re.search(r"fetch|XMLHttp|import\(|eval|innerHTML|https?:", page_module.SCRIPT)
     assert "default-src 'none'" in page_module.POLICY
     assert page_module.escape(page_module.POLICY) in pages[name]
     assert not re.search(r"url\((?!#)|@import|https?://", re.sub(r"https://a\.example", "", pages[name]))
 
 
 def test_hostile_text_stays_text(pages):
-    assert "<script" not in pages["hostile"]
+    assert pages["hostile"].count("<script") == pages["capacity"].count("<script") == 2
     assert "&lt;script&gt;" in pages["hostile"]
     assert "\x1b" not in pages["hostile"]
     assert "\u202e" not in pages["hostile"]
@@ -162,7 +174,11 @@ def test_each_report_gets_the_plots_that_it_has_data_for():
     ]
     assert titles["collapse"] == ["16 sessions, single: fail", "Where a step's time goes"]
     assert titles["policy_runs"][-1] == "Policies side by side"
-    assert titles["forecast"] == ["When the run ends by itself"]
+    assert titles["forecast"] == [
+        "How the pool fills",
+        "When the run ends by itself",
+        "Fleet size and blocking",
+    ]
     assert titles["probe"] == [
         "Cost of a step by sessions and age",
         "Step time against session age",
@@ -186,6 +202,50 @@ def test_a_caption_says_what_the_table_says_and_marks_the_warm_up():
     caption = plots(given_report)[0].caption
     assert "Highest p99 of a window 42 ms; 0 misses, 2,304 empty frames; pool at most 100 % full." in caption
     assert "Shaded: the warm-up, 960 ms, whose frames are not counted." in caption
+
+
+def test_a_failed_screening_is_never_drawn_as_a_fast_point():
+    given_report = capacity_report()
+    refused = point(30, "fail", "screen", steps=10, reason="no slot")
+    for name in ("p50", "p90", "p99", "p999", "max"):
+        setattr(refused.latency_ms, name, 5.0)
+    given_report.capacity.trials.append(refused)
+    assert failed_fast(refused, 80.0)
+    assert not failed_fast(point(25, "fail"), 80.0)
+    plot = plots(given_report)[0]
+    assert "A cross marks a failure for another reason than latency (30: no slot)." in plot.caption
+    assert "from 20 to 30" not in plot.caption
+    hover = json.loads(unescape(re.search(r'data-hover="([^"]*)"', plot.wide)[1]))
+    lines = {line["name"]: line for line in hover[0]["lines"]}
+    assert 30 not in lines["p99"]["x"]
+
+
+def test_values_under_a_pointer_are_the_report_s():
+    given_report = capacity_report()
+    hover = json.loads(unescape(re.search(r'data-hover="([^"]*)"', plots(given_report)[0].wide)[1]))
+    line = next(line for line in hover[0]["lines"] if line["name"] == "p99")
+    best = best_points(given_report)
+    assert line["x"] == [each.sessions for each in best]
+    assert line["y"] == pytest.approx([each.latency_ms.p99 for each in best], rel=1e-3)
+    left, top, right, bottom = hover[0]["box"]
+    assert 0 <= left < right <= 1
+    assert 0 <= top < bottom <= 1
+
+
+def test_four_tiles_say_what_a_manager_asks():
+    tiles = {tile.name: tile for tile in tiles_of(capacity_report())}
+    assert list(tiles) == ["Safe sessions", "Limited by", "p99 latency", "Breaks at"]
+    assert (tiles["Safe sessions"].value, tiles["Safe sessions"].kind) == ("24", "pass")
+    assert tiles["Breaks at"].value == "25"
+    for made in every_report().values():
+        assert len(tiles_of(made)) in (0, 4)
+
+
+def test_the_modelled_gpu_is_named_and_not_the_machine_that_computed():
+    facts = dict(conditions(every_report()["forecast"]))
+    assert facts["modelled device"] == "H100 80 GB"
+    assert "machine" not in facts
+    assert "modelled device" not in dict(conditions(capacity_report()))
 
 
 def test_the_curve_takes_the_best_measurement_of_each_number():

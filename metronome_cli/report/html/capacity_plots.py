@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from metronome_cli.core.formatting import format_measured, format_ms, plural
+from metronome_cli.report.html.deadline import deadline_of
 from metronome_cli.report.html.plotting import (
     Plot,
     deadline_line,
-    deadline_of,
     latency_axis,
     legend,
     make_plot,
@@ -25,10 +25,12 @@ from metronome_cli.results.run_report import Report
 
 def curve(report: Report) -> Plot | None:
     """Percentiles of frame latency at every number of sessions, and the deadline."""
-    points = best_points(report)
-    if len(points) < 2:
-        return None
     deadline_ms = deadline_of(report)
+    measured = best_points(report)
+    points = [point for point in measured if not failed_fast(point, deadline_ms)]
+    failures = [point for point in measured if failed_fast(point, deadline_ms)]
+    if len(measured) < 2 or not points:
+        return None
 
     def paint(axes: Sequence[Axes]) -> None:
         panel = axes[0]
@@ -45,6 +47,12 @@ def curve(report: Report) -> Plot | None:
         panel.set_xlabel("sessions")
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
         latency_axis(panel, [point.latency_ms.max for point in points], deadline_ms)
+        if failures:
+            panel.plot(
+                [point.sessions for point in failures],
+                [panel.get_ylim()[1] * 0.97] * len(failures),
+                marker="x", markersize=8, linestyle="", color=STAND_IN["deadline"], label="failed, for another reason",
+            )  # fmt: skip
         legend(panel)
 
     smallest, largest = points[0], points[-1]
@@ -53,7 +61,16 @@ def curve(report: Report) -> Plot | None:
         f"sessions: p99 goes from {format_ms(smallest.latency_ms.p99)} to {format_ms(largest.latency_ms.p99)} ms"
     )
     caption += f", the deadline is {format_measured(deadline_ms, 'ms')}." if deadline_ms is not None else "."
+    if failures:
+        named = "; ".join(f"{point.sessions}: {point.reason or point.ended_by}" for point in failures[:3])
+        caption += f" A cross marks a failure for another reason than latency ({named})."
     return make_plot("Latency against sessions", caption, paint, [1.3], "curve")
+
+
+def failed_fast(point: TrialResult, deadline_ms: float | None) -> bool:
+    """True if the trial failed although its p99 is within the deadline: its latency is no answer."""
+    p99 = point.latency_ms.p99
+    return point.verdict == "fail" and (p99 is None or deadline_ms is None or p99 <= deadline_ms)
 
 
 def best_points(report: Report) -> list[TrialResult]:

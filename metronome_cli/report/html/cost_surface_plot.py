@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from metronome_cli.core.formatting import duration, format_ms
-from metronome_cli.report.html.plotting import Plot, deadline_of, make_plot, short
+from metronome_cli.report.html.deadline import deadline_of
+from metronome_cli.report.html.plotting import Plot, make_plot, short
 from metronome_cli.report.html.svg import STAND_IN
 from metronome_cli.results.latency_result import GridCellResult, PolicyCost
 from metronome_cli.results.run_report import Report

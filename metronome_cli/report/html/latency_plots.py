@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from metronome_cli.core.formatting import duration, plural
+from metronome_cli.report.html.deadline import deadline_of
 from metronome_cli.report.html.plotting import (
     Plot,
     deadline_line,
-    deadline_of,
     latency_axis,
     legend,
     make_plot,

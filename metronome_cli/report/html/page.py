@@ -1,25 +1,37 @@
-"""A report as one HTML file that opens offline: no script, nothing fetched, light and dark.
+"""A report as one HTML file that opens offline: nothing fetched, light and dark, readable without its script.
 
-Everything that comes from the run is escaped text; the page's own policy (Content-Security-Policy) forbids
-scripts and requests besides.
+Everything that comes from the run is escaped text. The page's own policy (Content-Security-Policy) allows one
+script, by its hash, and no request. The script sorts tables, shows values under a pointer and saves the data.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from hashlib import sha256
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
 from metronome_cli.core.files import write_text
 from metronome_cli.core.formatting import format_utc
+from metronome_cli.core.strict_json import dumps
 from metronome_cli.report.conditions import conditions, flat, notes, server_of, settings_of
+from metronome_cli.report.html.tiles import tiles_of
 from metronome_cli.report.tables.report_tables import tables
 from metronome_cli.report.tables.table import Table
 from metronome_cli.results.run_report import Report
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _STYLE = Path(__file__).with_name("page.css")
+SCRIPT = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
+_HASH = b64encode(sha256(SCRIPT.encode()).digest()).decode()
+POLICY = (
+    f"default-src 'none'; script-src 'sha256-{_HASH}'; style-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'"
+)
 _VERDICTS = ("pass", "fail", "inconclusive")
 
 
@@ -32,6 +44,7 @@ def render_html(report: Report) -> str:
     """The whole page."""
     body = [
         _header(report),
+        _tiles(report),
         _notes(report),
         *_figures(report),
         *[_table(table) for table in tables(report)],
@@ -39,15 +52,19 @@ def render_html(report: Report) -> str:
         _facts(conditions(report)),
         *_settings(report),
         f"<footer>Made by metronome {text(report.version)}. Report format {text(report.schema_)}. "
-        "Times are on the run's own clock unless said otherwise.</footer>",
+        "Times are on the run's own clock unless said otherwise. "
+        '<button id="download" type="button" hidden>Download the data (JSON)</button></footer>',
+        f'<script type="application/json" id="report-data">{_data(report)}</script>',
+        f"<script>{SCRIPT}</script>",
     ]
+    page = "\n".join(part for part in body if part)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{text(_title(report))}</title>\n<style>\n{_STYLE.read_text(encoding='utf-8')}</style>\n"
-        "</head>\n<body>\n" + "\n".join(part for part in body if part) + "\n</body>\n</html>\n"
+        f"</head>\n<body>\n{_anchored(page)}\n</body>\n</html>\n"
     )
 
 
@@ -55,6 +72,35 @@ def text(value: object) -> str:
     """Anything as escaped text, without characters that a page must not hold."""
     plain = str(value).encode("utf-8", "replace").decode("utf-8")
     return escape("".join(char if char.isprintable() or char == " " else " " for char in plain))
+
+
+def _data(report: Report) -> str:
+    """The report as JSON that no browser takes for markup."""
+    given = json.dumps(json.loads(dumps(report.model_dump(mode="json", by_alias=True))))
+    return given.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _anchored(page: str) -> str:
+    """Each heading gets an id from its words, and a link to itself."""
+    used: Counter[str] = Counter()
+
+    def anchor(match: re.Match[str]) -> str:
+        name = re.sub(r"[^a-z0-9]+", "-", unescape(match[1]).lower()).strip("-")[:60] or "part"
+        used[name] += 1
+        name += f"-{used[name]}" if used[name] > 1 else ""
+        return f'<h2 id="part-{name}">{match[1]} <a class="anchor" href="#part-{name}" aria-label="link">#</a></h2>'
+
+    return re.sub(r"<h2>(.*?)</h2>", anchor, page)
+
+
+def _tiles(report: Report) -> str:
+    found = tiles_of(report)
+    items = "".join(
+        f'<li class="{tile.kind}"><span>{text(tile.name)}</span><strong>{text(tile.value)}</strong>'
+        f"<small>{text(tile.note)}</small></li>"
+        for tile in found
+    )
+    return f'<ul class="tiles">{items}</ul>' if found else ""
 
 
 def _title(report: Report) -> str:

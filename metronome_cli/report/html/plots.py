@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metronome_cli.report.html.capacity_plots import curve, stages
 from metronome_cli.report.html.cost_surface_plot import cost_surface
-from metronome_cli.report.html.forecast_plot import forecast
+from metronome_cli.report.html.forecast_plot import fleet, forecast, pool_fill
 from metronome_cli.report.html.latency_plots import against_age, against_sessions
 from metronome_cli.report.html.plotting import Plot
 from metronome_cli.report.html.quality_plots import perplexity_by_age, repetition_by_age
@@ -19,7 +19,9 @@ def plots(report: Report) -> list[Plot]:
         *timelines(report),
         stages(report),
         arms(report),
+        pool_fill(report),
         forecast(report),
+        fleet(report),
         cost_surface(report),
         against_age(report),
         against_sessions(report),

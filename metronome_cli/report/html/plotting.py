@@ -11,7 +11,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator
 
 from metronome_cli.core.formatting import format_measured, format_ms, number
 from metronome_cli.report.html.svg import POINTS_PER_INCH, STAND_IN, draw
-from metronome_cli.results.run_report import Report
 
 WIDE, NARROW = 720.0, 345.0  # pixels; text in a drawing shrinks with it, so a phone gets one of its own
 WINDOWS = 360  # a longer timeline is thinned to about this many
@@ -37,15 +36,6 @@ def make_plot(title: str, caption: str, paint: Paint, heights: Sequence[float], 
         draw(paint, (WIDE, tall), heights, key + "w"),
         draw(paint, (NARROW, tall), heights, key + "n"),
     )
-
-
-def deadline_of(report: Report) -> float | None:
-    """The profile's deadline in milliseconds; its period where it names none."""
-    frame = (report.profile or {}).get("frame")
-    if not isinstance(frame, dict):
-        return None
-    given = frame.get("deadline") or frame.get("period")
-    return given * 1e3 if isinstance(given, int | float) else None
 
 
 def deadline_line(panel: Axes, deadline_ms: float) -> None:

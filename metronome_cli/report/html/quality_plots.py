@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-from metronome_cli.core.formatting import number
+from metronome_cli.core.formatting import number, percent
 from metronome_cli.report.html.plotting import Plot, legend, make_plot, share_axis, short
 from metronome_cli.report.html.svg import SERIES, STAND_IN
 from metronome_cli.results.quality_result import QualityResult, QualityVariant
@@ -22,6 +23,7 @@ def perplexity_by_age(report: Report) -> Plot | None:
     lines = _lines(part, lambda one: [(stretch.age, stretch.perplexity) for stretch in one.by_age])
     if part is None or not lines:
         return None
+    by_name = {one.name: one.standing for one in part.variants}
     lowest = max(1.0, min(min(values) for _, _, values in lines))
     highest = max(max(values) for _, _, values in lines)
 
@@ -35,6 +37,20 @@ def perplexity_by_age(report: Report) -> Plot | None:
             panel.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
         else:
             panel.set_ylim(bottom=0)
+        base = next(
+            (line for line, one in ((line, by_name[line[0]]) for line in lines) if one == "baseline"), None
+        )
+        if base is not None:
+            _, ages, values = base
+            band = [value * math.exp(part.margin) for value in values]
+            panel.fill_between(
+                ages,
+                values,
+                band,
+                color=STAND_IN[SERIES[0]],
+                alpha=0.18,
+                label=f"margin {percent(math.expm1(part.margin))}",
+            )
         if part.context < max(ages[-1] for _, ages, _ in lines):
             panel.axvline(
                 part.context,
@@ -48,6 +64,7 @@ def perplexity_by_age(report: Report) -> Plot | None:
 
     caption = (
         f"Perplexity of each stretch of {part.age_bucket_tokens:,} tokens of one text, read without a break."
+        " The band above the unbounded cache is the loss that still counts as equal."
     )
     return make_plot("Prediction as a session ages", caption, paint, [1.2], "quality")
 

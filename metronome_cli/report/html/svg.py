@@ -7,16 +7,19 @@ serves light and dark. Text stays text (the page's font, selectable); `$` in a n
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from metronome_cli.core.strict_json import dumps
 from metronome_cli.report.html.matplotlib_quiet import matplotlib_quiet
 
 # role -> stand-in; report/html/page.css has a variable of each name
@@ -76,17 +79,48 @@ def draw(
         paint(list(axes[:, 0]))
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
-    return inline(stream.getvalue(), key)
+        panels = [panel for panel in map(_hover, axes[:, 0]) if panel["lines"]]
+    return inline(stream.getvalue(), key, panels)
 
 
-def inline(svg: str, key: str) -> str:
-    """An SVG document as an element of a page."""
+def _hover(panel: Axes) -> dict[str, Any]:
+    """What a pointer over the panel shows: its box and limits, and every named line's values.
+
+    The box is [left, top, right, bottom] in shares of the drawing; `factor`: units of x per unit of its label.
+    """
+    place, label = panel.get_position(), panel.get_xlabel()
+    lines = [
+        {"name": str(line.get_label()), "x": _rounded(points[:, 0]), "y": _rounded(points[:, 1])}
+        for line in panel.get_lines()
+        if not str(line.get_label()).startswith("_")
+        and len(points := np.asarray(line.get_xydata(), dtype=float)) > 2
+    ]
+    unit = label.rpartition(", ")[2]
+    return {
+        "box": [round(value, 4) for value in (place.x0, 1 - place.y1, place.x1, 1 - place.y0)],
+        "x": _rounded(panel.get_xlim()),
+        "log": panel.get_xscale() == "log",
+        "label": label,
+        "factor": {"min": 60, "h": 3600}.get(unit, 1) if "time" in label else 1,
+        "lines": lines,
+    }
+
+
+def _rounded(values: Any) -> list[float | None]:
+    """Four significant digits; None where there is no value."""
+    return [None if not math.isfinite(value) else float(f"{value:.4g}") for value in map(float, values)]
+
+
+def inline(svg: str, key: str, hover: Sequence[dict[str, Any]] = ()) -> str:
+    """An SVG document as an element of a page, with what its panels show under a pointer."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"\s*<style type=\"text/css\">.*?</style>", "", svg, flags=re.DOTALL)
     view_box = re.search(r'viewBox="([\d. ]+)"', svg)
     assert view_box is not None
-    svg = re.sub(r"<svg[^>]*>", f'<svg viewBox="{view_box[1]}" aria-hidden="true">', svg, count=1)
+    values = f' data-hover="{escape(dumps(hover))}"' if hover else ""
+    head = f'<svg viewBox="{view_box[1]}" aria-hidden="true"{values}>'
+    svg = re.sub(r"<svg[^>]*>", lambda _: head, svg, count=1)
     svg = re.sub(r'\bid="(?!figure|axes|text|xtick|ytick|line2d|patch|legend)', f'id="{escape(key)}-', svg)
     svg = re.sub(r' id="(?:figure|axes|text|xtick|ytick|line2d|patch|legend)[^"]*"', "", svg)
     svg = svg.replace("url(#", f"url(#{key}-").replace('xlink:href="#', f'href="#{key}-')

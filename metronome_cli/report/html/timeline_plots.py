@@ -10,11 +10,11 @@ from matplotlib.ticker import MaxNLocator
 
 from metronome_cli.core.formatting import duration, format_ms, format_time, percent, plural
 from metronome_cli.report.conditions import deciding_point, failing_point
+from metronome_cli.report.html.deadline import deadline_of
 from metronome_cli.report.html.plotting import (
     WINDOWS,
     Plot,
     deadline_line,
-    deadline_of,
     latency_axis,
     legend,
     make_plot,
