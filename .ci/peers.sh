@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment of a peer under .peers/NAME, beside the main one: peers pin other versions.
-#   .ci/peers.sh moshi | vllm
+#   .ci/peers.sh moshi | vllm | ray | openai
 # Tests and benchmarks that compare with a peer look for its python there and are skipped without it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,8 +33,13 @@ ray)
     make_venv ray
     .peers/ray/bin/pip install -q "ray>=2.40,<3"
     ;;
+openai)
+    # The SDK alone: its realtime client holds a conversation with `metronome serve`.
+    make_venv openai
+    .peers/openai/bin/pip install -q "openai[realtime]>=3,<4" "numpy<3"
+    ;;
 *)
-    echo "usage: .ci/peers.sh moshi | vllm | ray" >&2
+    echo "usage: .ci/peers.sh moshi | vllm | ray | openai" >&2
     exit 2
     ;;
 esac

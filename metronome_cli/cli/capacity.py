@@ -65,6 +65,7 @@ def capacity(
     repeat: options.Repeat = None,
     url: options.Url = None,
     protocol: options.Protocol = None,
+    turn_end: options.TurnEnd = None,
     metrics_url: options.MetricsUrl = None,
     occupancy_metric: options.OccupancyMetric = None,
     served_model_name: options.ServedModelName = None,

@@ -98,6 +98,7 @@ Repeat = Annotated[int | None, SettingOption("repeat", SEARCH, min=1, metavar="N
 
 Url = Annotated[str | None, SettingOption("url", SERVER, metavar="URL")]
 Protocol = Annotated[str | None, SettingOption("protocol", SERVER)]
+TurnEnd = Annotated[str | None, SettingOption("turn_end", SERVER)]
 Workers = Annotated[int | None, SettingOption("workers", SERVER, min=1, metavar="N")]
 RayAddress = Annotated[str | None, SettingOption("ray_address", SERVER, metavar="ADDRESS")]
 MetricsUrl = Annotated[str | None, SettingOption("metrics_url", SERVER, metavar="URL")]

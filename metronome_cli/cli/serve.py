@@ -15,14 +15,14 @@ from metronome_cli.cli.options import SERVER, command_option
 if TYPE_CHECKING:
     from metronome_cli.config.settings import Settings
 
-PROTOCOLS = ("moshi", "moshi-server", "realtime", "vllm-realtime")
+PROTOCOLS = ("moshi", "moshi-server", "realtime", "vllm-realtime", "minicpm", "transcription")
 ON_FULL = ("refuse", "queue")
 Protocol = Annotated[
     str,
     command_option(
         SERVER,
         "WORD",
-        "moshi, moshi-server, realtime or vllm-realtime.",
+        "moshi, moshi-server, realtime, vllm-realtime, minicpm or transcription.",
         autocompletion=complete_words(*PROTOCOLS),
     ),
 ]

@@ -16,9 +16,9 @@ from metronome_cli.backends.websocket.backend import (
 )
 from metronome_cli.capacity.capacity_run import run_capacity
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.core.errors import UsageError
+from metronome_cli.core.errors import StoppedError, UsageError
 from metronome_cli.core.http import shown
-from metronome_cli.core.stop import StopRequest
+from metronome_cli.core.stop import LoadInterrupted, StopRequest
 from metronome_cli.results.events import Observer, ObserverGroup
 from metronome_cli.results.run_report import Report
 
@@ -38,7 +38,12 @@ def run_on_server(
     observer = observer or ObserverGroup()
     server.host_starter()  # what it lacks is told before anything connects
     observer.phase("knock", f"at {shown(server.target)}")
-    backend = connect_backend(server, plan.profile.frame.period_s, plan.length_s)
+    stop = stop or StopRequest()
+    try:
+        with stop.during_load():
+            backend = connect_backend(server, plan.profile.frame.period_s, plan.length_s)
+    except LoadInterrupted:
+        raise StoppedError("stopped before the server was connected", stop.signum) from None
     profile = at_rate(plan.profile, backend.endpoint.traits.sample_rate)
     plan = replace(plan, profile=profile, clock="real", batching="continuous")
     return run_capacity(plan, observer, stop, lambda plan, observer: backend, WebsocketBackend.traits)

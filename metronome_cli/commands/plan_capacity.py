@@ -94,6 +94,7 @@ def websocket_setup(settings: Settings) -> WebsocketSetup:
         settings["metrics_url"],
         metric=settings["occupancy_metric"],
         model=settings["served_model_name"],
+        turn_end=settings["turn_end"],
         workers=settings["workers"],
         ray=settings["ray_address"],
         limits=_limits(settings),
@@ -226,7 +227,7 @@ def quality_plan(settings: Settings, asked: QualityOptions) -> QualityProbePlan:
 
 _CALLERS_DECIDE = (
     "workers", "ray_address", "protocol", "metrics_url", "occupancy_metric", "served_model_name", "ca_file",
-    "connect_timeout", "ready_timeout", "idle_timeout", "reconnect",
+    "connect_timeout", "ready_timeout", "idle_timeout", "reconnect", "turn_end",
 )  # fmt: skip
 
 

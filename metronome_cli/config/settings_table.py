@@ -178,9 +178,24 @@ SETTINGS: dict[str, Setting] = {
         Setting("url", readers.text, "Drive a running server instead: ws://HOST:PORT."),
         Setting(
             "protocol",
-            readers.choice("auto", "moshi", "moshi-server", "realtime", "unmute", "vllm-realtime"),
-            "What it speaks: auto, moshi, moshi-server, realtime, unmute or vllm-realtime.",
+            readers.choice(
+                "auto",
+                "moshi",
+                "moshi-server",
+                "realtime",
+                "unmute",
+                "vllm-realtime",
+                "minicpm",
+                "transcription",
+            ),
+            "Its protocol: auto, moshi, moshi-server, realtime, unmute, vllm-realtime, minicpm or transcription.",
             "auto",
+        ),
+        Setting(
+            "turn_end",
+            readers.choice("vad", "model", "commit"),
+            "Who ends turns: vad (the server), model, or commit (this client).",
+            otherwise="vad for realtime, commit for transcription",
         ),
         Setting(
             "workers",

@@ -3,8 +3,9 @@
     MetronomeError
     ├── UsageError          bad flag, profile, objective, file           exit 2
     │   └── NoAudioError    nothing usable among the audio files         exit 2
-    └── EngineError         the engine under test failed                 exit 1
-        └── DeviceMemoryError   the device's memory was not enough       exit 1
+    ├── EngineError         the engine under test failed                 exit 1
+    │   └── DeviceMemoryError   the device's memory was not enough       exit 1
+    └── StoppedError        stopped before anything was measured         exit 130, 143
 
 A run that is interrupted raises nothing: it ends with a report that says so (exit 130 after SIGINT, 143 after SIGTERM).
 `exit_code_for` and `exit_code_of` in this module are the only place that maps outcomes to codes.
@@ -84,6 +85,14 @@ class DeviceMemoryError(EngineError):
     """The device's memory was not enough for what was asked; less may fit."""
 
 
+class StoppedError(MetronomeError):
+    """The user stopped the command before there was anything to report."""
+
+    def __init__(self, message: str, signum: int | None) -> None:
+        super().__init__(message)
+        self.signum = signum
+
+
 def write_hint(error: OSError) -> str:
     """What helps where the system would not write."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -107,4 +116,6 @@ def exit_code_for(status: Status, verdict: Verdict | None, *, signum: int | None
 
 def exit_code_of(error: MetronomeError) -> ExitCode:
     """The exit code of a command that ended with a designed error before it had a report."""
+    if isinstance(error, StoppedError):
+        return exit_code_for("interrupted", None, signum=error.signum)
     return ExitCode.USAGE if isinstance(error, UsageError) else ExitCode.INTERNAL

@@ -16,7 +16,11 @@ def shown(url: str) -> str:
         parts = urllib.parse.urlsplit(url if schemed else f"//{url}")
     except ValueError:
         return _malformed(url)
-    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    path = re.sub(
+        r"[^/]*@", "", parts.path
+    )  # of an address with a slash too few, user and password are there
+    netloc = parts.netloc.rpartition("@")[2]
+    bare = parts._replace(netloc=netloc, path=path, query="", fragment="").geturl()
     return bare if schemed else bare.removeprefix("//")
 
 
@@ -46,6 +50,8 @@ def _trouble(url: str, schemes: Sequence[str]) -> str | None:
         parts = urllib.parse.urlsplit(url if "://" in url else f"//{url}")
     except ValueError:
         return "its brackets do not hold an IPv6 address"
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/(?!/)", url):
+        return "two slashes follow the scheme"
     if parts.scheme and parts.scheme not in schemes:
         return f"its scheme is {parts.scheme!r}, not one of {', '.join(schemes)}"
     try:
@@ -54,4 +60,14 @@ def _trouble(url: str, schemes: Sequence[str]) -> str | None:
         port = 0
     if port == 0:
         return "its port is not a number from 1 to 65535"
-    return None if parts.hostname else "it names no host"
+    return _host_trouble(parts.hostname)
+
+
+def _host_trouble(host: str | None) -> str | None:
+    if not host:
+        return "it names no host"
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return "its host has an empty part, or one of more than 63 characters"
+    return None

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metronome_cli.backends.websocket.backend import WebsocketSetup
-from metronome_cli.backends.websocket.endpoint import SessionTimeouts, address, detect, endpoint, headers
+from metronome_cli.backends.websocket.endpoint import (
+    SessionTimeouts,
+    address,
+    detect,
+    endpoint,
+    headers,
+    realtime_kind,
+)
 from metronome_cli.core.errors import EngineError, MetronomeError, UsageError, exit_code_of
 from metronome_cli.core.http import shown
 from metronome_cli.protocols import pcm
@@ -289,3 +296,56 @@ def test_the_size_under_base64_is_that_of_its_bytes(data):
 def test_only_base64_has_a_size(text):
     size, found = pcm.size(text), pcm.raw(text)
     assert size is None or (found is not None and size == len(found))
+
+
+@pytest.mark.parametrize("target", ["ws:/user:password@host", "ws:/password@host/path"])
+def test_a_slash_too_few_shows_no_password(target):
+    with pytest.raises(UsageError) as refused:
+        address(target, "/x")
+    assert "password" not in str(refused.value)
+
+
+@pytest.mark.parametrize("target", ["ws://" + "a" * 70 + ".com", "ws://ex..com"])
+def test_a_host_that_no_name_service_takes_is_refused(target):
+    with pytest.raises(UsageError, match="63 characters"):
+        address(target, "/x")
+
+
+def test_the_query_of_a_protocol_is_kept_and_a_given_one_wins():
+    assert address("host", "/v1/realtime?mode=audio") == "ws://host/v1/realtime?mode=audio"
+    assert address("host/v1/realtime", "/v1/realtime?mode=audio") == "ws://host/v1/realtime?mode=audio"
+    assert address("host/own?a=b", "/v1/realtime?mode=audio") == "ws://host/own?a=b"
+
+
+def test_a_key_that_a_server_repeats_is_not_shown():
+    found = endpoint("host", "moshi", environ={"METRONOME_API_KEY": "sk-planted-secret"})
+    assert found.without_secrets("bad key: sk-planted-secret") == "bad key: ***"
+
+
+@pytest.mark.parametrize(
+    ("first", "protocol"),
+    [
+        ({"type": "session.created", "session": {"id": "s"}}, "realtime"),
+        ({"type": "session.created", "session": {"type": "transcription"}}, "transcription"),
+        ({"type": "session.created", "id": "sess-1"}, "vllm-realtime"),
+        ({"type": "session.queued", "position": 3}, "minicpm"),
+        ({"type": "session.queue_done"}, "minicpm"),
+    ],
+)
+def test_the_first_event_tells_the_protocol(first, protocol):
+    assert realtime_kind(first) == protocol
+
+
+def test_a_turn_end_that_a_protocol_does_not_have_is_refused():
+    with pytest.raises(UsageError, match="--turn-end model"):
+        client_codec("moshi", turn_end="model")
+
+
+def test_a_client_that_ends_turns_itself_commits_at_pauses():
+    codec = client_codec("realtime", turn_end="commit")()
+    assert '"turn_detection":null' in codec.started()[0]
+    said = [m for _ in range(10) for m in codec.audio(sound(1920, 24000))]
+    paused = [m for _ in range(10) for m in codec.audio(np.zeros(1920, np.float32))]
+    kinds = [m.partition('"type":"')[2].partition('"')[0] for m in said + paused]
+    assert kinds.count("input_audio_buffer.commit") == kinds.count("response.create") == 1
+    assert kinds.index("response.create") > kinds.index("input_audio_buffer.commit") > len(said)

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.parse
-import urllib.request
-from typing import Any
 
 from metronome_cli.backends.websocket.endpoint import Endpoint
-from metronome_cli.core.tls import tls_context
+from metronome_cli.core.http_get import http_get
 
 MOST_BYTES = 1 << 20
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the headers are for the address that was given."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 def served_model(found: Endpoint) -> str | None:
@@ -26,21 +16,20 @@ def served_model(found: Endpoint) -> str | None:
     parts = urllib.parse.urlsplit(found.url)
     secure = parts.scheme == "wss"
     address = urllib.parse.urlunsplit(("https" if secure else "http", parts.netloc, "/v1/models", "", ""))
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _Stay()]
-    if secure:
-        handlers.append(urllib.request.HTTPSHandler(context=tls_context(found.ca_file)))
-    request = urllib.request.Request(address, headers=dict(found.headers))
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=found.limits.connect_s) as answer:
-            return _first(answer.read(MOST_BYTES))
-    except urllib.error.HTTPError as error:
-        error.close()
-    except OSError:
-        pass
-    return None
+        answer = http_get(
+            address,
+            headers=found.headers,
+            ca_file=found.ca_file,
+            timeout_s=found.limits.connect_s,
+            most_bytes=MOST_BYTES,
+        )
+    except (OSError, ValueError):
+        return None
+    return _first(answer.text) if answer.status == 200 else None
 
 
-def _first(body: bytes) -> str | None:
+def _first(body: str) -> str | None:
     try:
         name = json.loads(body)["data"][0]["id"]
     except (ValueError, LookupError, TypeError):

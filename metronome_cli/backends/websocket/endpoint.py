@@ -34,6 +34,7 @@ KEY_VARIABLE = "METRONOME_API_KEY"
 HEADERS_VARIABLE = "METRONOME_HEADERS"
 MOST_BYTES = 16 << 20  # of one message: 5 min of PCM16 in base64
 ReconnectPolicy = Literal["none", "once", "always"]
+SHORTEST_SECRET = 4  # characters; a shorter value would blank out ordinary words
 _SCHEMES = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss"}
 _BY_PATH = {"/api/chat": "moshi", "/api/asr-streaming": "moshi-server"}
 _TRIED = ("realtime", "moshi-server", "moshi")  # most specific first: some servers open any path
@@ -126,6 +127,14 @@ class Endpoint:
                 ) from None
             unknown = isinstance(error, gaierror) and error.errno != EAI_AGAIN
             raise (UnknownHostError if unknown else ConnectError)("unreachable", _refusal(error)) from None
+
+    def without_secrets(self, text: str) -> str:
+        """The text of a server, which may have repeated a header that it was sent."""
+        for value in self.headers.values():
+            for part in {value, value.rpartition(" ")[2]}:
+                if len(part) >= SHORTEST_SECRET:
+                    text = text.replace(part, "***")
+        return text
 
     def describe(self) -> dict[str, object]:
         """For a report; without credentials."""

@@ -135,7 +135,7 @@ class WebsocketSession:
         try:
             await self._live()
         except SessionOver as over:
-            reason, detail = over.reason, over.detail
+            reason, detail = over.reason, self._hall.endpoint.without_secrets(over.detail)
         except (
             Exception
         ) as error:  # a bug in this process; no code awaits this task, so it is sent as an event
@@ -245,7 +245,7 @@ class WebsocketSession:
     def _end(self, reason: EndReason, detail: str = "") -> None:
         """The first reason counts."""
         if self._over is not None and not self._over.done():
-            self._over.set_result(SessionOver(reason, detail))
+            self._over.set_result(SessionOver(reason, self._hall.endpoint.without_secrets(detail)))
 
     def _guarded(self, act: Callable[P, None]) -> Callable[P, None]:
         """The same act; what it raises ends this session, and no other, as a failure of the load generator."""
