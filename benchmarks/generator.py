@@ -42,8 +42,8 @@ from null_server import serve_null
 from metronome_cli.audio.library import load_library, sample_paths
 from metronome_cli.audio.streams import LoopedSpeech
 from metronome_cli.backends.streaming.pacing import pacing_of
-from metronome_cli.backends.websocket.encoded_loop import encode_loop
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
+from metronome_cli.backends.websocket.message_cache import encode_loop
 from metronome_cli.backends.websocket.monitor import ServerMonitor
 from metronome_cli.backends.websocket.process_workers import ProcessChannel
 from metronome_cli.backends.websocket.socket_host import HostSetup, ShareLike

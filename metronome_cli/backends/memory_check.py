@@ -106,3 +106,44 @@ def shortage(profile: Profile, need: MemoryNeed, free: FreeMemory) -> tuple[str,
     small = next((name for name in (f"{profile.name}-tiny", tiny) if name in published), "smoke")
     named = profile.name if profile.name in published else "FILE"
     return message, f"try `metronome predict --profile {named} --gpu h100`, or `--profile {small}` here"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Bytes of each part, and how each was computed. `sessions`: for how many, the largest batch if unknown."""
+
+    sessions: int
+    weights: int
+    weights_how: str
+    pool: int | None  # None: the profile has none
+    blocks: int | None
+    activations: int
+    session_state: int
+    needed: int = 0  # on the device of the run, with what loading takes
+    free: int | None = None  # None: the system does not say
+    shortage: str = ""  # what to do if `needed` is more
+
+    @property
+    def total(self) -> int:
+        return self.weights + (self.pool or 0) + self.activations + self.session_state
+
+
+def memory_of(profile: Profile, sessions: int, device: str = "cpu") -> MemoryEstimate:
+    """Return what `sessions` need by the profile's figures, bytes, and what the device has free."""
+    there = free_memory(device)
+    need = memory_need(profile, on_cpu=there.place == "this machine")
+    short = there.size is not None and need.total > there.size
+    weights, pool, per_token = profile_weights(profile), profile.kv_pool, profile.shape.kv_bytes_per_token
+    blocks = None if pool is None else pool.block_count(per_token)
+    return MemoryEstimate(
+        sessions=sessions,
+        weights=weights.size,
+        weights_how=weights.how,
+        pool=None if pool is None or blocks is None else blocks * pool.block_size * per_token,
+        blocks=blocks,
+        activations=activations(profile, sessions),
+        session_state=state_outside(profile) * sessions,
+        needed=need.total,
+        free=there.size,
+        shortage="; ".join(shortage(profile, need, there)) if short else "",
+    )

@@ -36,6 +36,7 @@ from metronome_cli.capacity.policy_comparison import (
 from metronome_cli.capacity.repeats import predicted_collapse, run_repeats
 from metronome_cli.capacity.replay import TraceReplay, check_replayable, recorded_load
 from metronome_cli.capacity.summary import summarize
+from metronome_cli.capacity.trace_match import KeptLoad
 from metronome_cli.capacity.trial import Trial, TrialOutcome
 from metronome_cli.capacity.trial_plan import TrialPlan, memory_plan
 from metronome_cli.core.errors import EngineError, Status, exit_code_for
@@ -43,7 +44,6 @@ from metronome_cli.core.formatting import duration, plural
 from metronome_cli.core.stop import LoadInterrupted, StopRequest
 from metronome_cli.forecast.trace_forecast import with_forecast
 from metronome_cli.load.trace import LoopedAudio
-from metronome_cli.load.trace_match import KeptLoad
 from metronome_cli.measure.environment import environment
 from metronome_cli.measure.machine_load import CpuLoadSampler
 from metronome_cli.measure.stall import StallDetector

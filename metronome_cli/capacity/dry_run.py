@@ -13,38 +13,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from metronome_cli.audio.open_audio import check_audio
-from metronome_cli.backends.memory_check import free_memory, memory_need, shortage
+from metronome_cli.backends.memory_check import MemoryEstimate, memory_of
 from metronome_cli.capacity.duration import DurationEstimate, estimate_duration
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.config.profile import Profile
+from metronome_cli.capacity.trace_match import KeptLoad
 from metronome_cli.core.formatting import plural
 from metronome_cli.core.quantities import format_size
 from metronome_cli.core.strict_json import dumps
-from metronome_cli.forecast.memory import activations, profile_weights, state_outside
-from metronome_cli.load.trace_match import KeptLoad
 from metronome_cli.results.events import ObserverGroup
 
 SCHEMA = "metronome.plan/1"
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryEstimate:
-    """Bytes, and how each was found. `sessions`: for how many, the largest batch where that is not known."""
-
-    sessions: int
-    weights: int
-    weights_how: str
-    pool: int | None  # None: the profile has none
-    blocks: int | None
-    activations: int
-    session_state: int
-    needed: int = 0  # on the device of the run, with what loading takes
-    free: int | None = None  # None: the system does not say
-    shortage: str = ""  # what to do if `needed` is more
-
-    @property
-    def total(self) -> int:
-        return self.weights + (self.pool or 0) + self.activations + self.session_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,25 +113,4 @@ def outline(plan: CapacityPlan) -> DryRunPlan:
         audio=tuple(str(path) for path in plan.audio),
         course=estimate_duration(plan, recorded),
         memory=memory_of(profile, sessions or profile.max_batch_size, plan.device),
-    )
-
-
-def memory_of(profile: Profile, sessions: int, device: str = "cpu") -> MemoryEstimate:
-    """What that many sessions take by the profile's figures, bytes, beside what the device has free."""
-    there = free_memory(device)
-    need = memory_need(profile, on_cpu=there.place == "this machine")
-    short = there.size is not None and need.total > there.size
-    weights, pool, per_token = profile_weights(profile), profile.kv_pool, profile.shape.kv_bytes_per_token
-    blocks = None if pool is None else pool.block_count(per_token)
-    return MemoryEstimate(
-        sessions=sessions,
-        weights=weights.size,
-        weights_how=weights.how,
-        pool=None if pool is None or blocks is None else blocks * pool.block_size * per_token,
-        blocks=blocks,
-        activations=activations(profile, sessions),
-        session_state=state_outside(profile) * sessions,
-        needed=need.total,
-        free=there.size,
-        shortage="; ".join(shortage(profile, need, there)) if short else "",
     )

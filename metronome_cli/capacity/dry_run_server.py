@@ -15,12 +15,11 @@ from metronome_cli.capacity.dry_run import aligned, plan_dict
 from metronome_cli.capacity.duration import DurationEstimate, estimate_duration
 from metronome_cli.capacity.plan import CapacityPlan
 from metronome_cli.capacity.replay import check_replayable
+from metronome_cli.capacity.trace_match import KeptLoad
 from metronome_cli.core.formatting import plural
 from metronome_cli.core.http import shown
 from metronome_cli.core.quantities import format_duration
 from metronome_cli.core.strict_json import dumps
-from metronome_cli.load.trace_match import KeptLoad
-from metronome_cli.protocols.registry import need_libraries
 from metronome_cli.results.events import ObserverGroup
 
 
@@ -75,7 +74,6 @@ class ServerOutline:
 
 def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
     """What `run_remote_capacity` would do. Raises UsageError where that would before it knocks."""
-    need_libraries()
     remote.host_starter()
     protocols = candidates(remote.target) if remote.protocol == "auto" else (remote.protocol,)
     found = [

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import NoReturn
 
 from metronome_cli.audio.open_audio import check_audio
-from metronome_cli.capacity.dry_run import MemoryEstimate, memory_of
+from metronome_cli.backends.memory_check import MemoryEstimate, memory_of
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.formatting import plural
 from metronome_cli.core.quantities import format_duration, format_size

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from metronome_cli.backends.streaming.pacing import Pacing
-from metronome_cli.backends.websocket.encoded_loop import encode_loop
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
 from metronome_cli.backends.websocket.idle_call import learn_answers
+from metronome_cli.backends.websocket.message_cache import encode_loop
 from metronome_cli.backends.websocket.session import HostContext, WebsocketSession
 from metronome_cli.backends.websocket.timers import TimerQueue
 from metronome_cli.core.session import FrameResult, FrameSent

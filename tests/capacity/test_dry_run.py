@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from metronome_cli.backends.memory_check import memory_of
 from metronome_cli.capacity.bisect_search import Search
 from metronome_cli.capacity.capacity_run import run_capacity
 from metronome_cli.capacity.context import batches_to_confirm
-from metronome_cli.capacity.dry_run import memory_of, outline
+from metronome_cli.capacity.dry_run import outline
 from metronome_cli.capacity.plan import CapacityPlan
 from metronome_cli.capacity.scout import LOOK_STEPS
 from metronome_cli.capacity.trial import WARM_UP_BATCHES, Trial

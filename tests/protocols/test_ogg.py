@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from metronome_cli.audio.library import AudioLibrary, Clip
 from metronome_cli.audio.streams import AlignedLoopedSpeech, LoopedSpeech
-from metronome_cli.backends.websocket.encoded_loop import encode_loop
+from metronome_cli.backends.websocket.message_cache import encode_loop
 from metronome_cli.protocols.ogg import OggReader, OggWriter, OpusMeter
 from metronome_cli.protocols.opus import OpusDecoder, OpusEncoder
 

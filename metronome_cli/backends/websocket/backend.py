@@ -18,7 +18,6 @@ from metronome_cli.backends.interface import BackendTraits, KvDemand, RunSetup
 from metronome_cli.backends.streaming.pacing import Pacing, pacing_of
 from metronome_cli.backends.streaming.run import StreamingRun
 from metronome_cli.backends.websocket.detect import served_model
-from metronome_cli.backends.websocket.encoded_loop import EncodedLoop, encode_loop
 from metronome_cli.backends.websocket.endpoint import (
     Endpoint,
     SessionTimeouts,
@@ -27,6 +26,7 @@ from metronome_cli.backends.websocket.endpoint import (
     probe_connection,
 )
 from metronome_cli.backends.websocket.idle_call import check_unit, learn_answers
+from metronome_cli.backends.websocket.message_cache import EncodedLoop, encode_loop
 from metronome_cli.backends.websocket.monitor import EVERY_S, ServerMonitor
 from metronome_cli.backends.websocket.process_workers import start_workers
 from metronome_cli.backends.websocket.ray_workers import need_ray, start_ray_workers
@@ -78,7 +78,6 @@ class WebsocketSetup:
 
         Raises UsageError, EngineError.
         """
-        need_libraries()
         protocol = self.protocol
         if protocol == "auto":
             protocol = asyncio.run(detect(self.target, self.limits, self.environ, self.ca_file))
@@ -109,7 +108,8 @@ class WebsocketSetup:
         return get
 
     def host_starter(self) -> HostStarter:
-        """What starts the processes that hold the sessions. Raises UsageError if Ray is asked for and not installed."""
+        """Return what starts the processes that hold the sessions. Raises UsageError if a library is missing."""
+        need_libraries()
         if self.ray is not None:
             need_ray()
             return partial(start_ray_workers, count=self.workers or DEFAULT_ACTORS, address=self.ray)

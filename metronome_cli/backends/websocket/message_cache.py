@@ -1,50 +1,61 @@
-"""Audio ready for the wire, encoded once for all sessions that play the same recording.
+"""Audio messages, encoded once for all sessions that play the same recording.
 
-Where a piece's message depends on nothing but its samples (`ClientCodec.encode`), and the stream says at which place
-of the recording a frame lies, the framed message is kept and sent again by everybody who gets there. Otherwise each
-session encodes for itself.
+If the message of a piece depends only on its samples (`ClientCodec.encode`), and the stream tells the position of a
+frame in the recording, the framed message is kept and sent by every session that reaches this position. A recording in
+Opus is encoded as a loop (`EncodedLoop`). Otherwise each session encodes for itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from metronome_cli.backends.websocket.connection import frame_messages
 from metronome_cli.core.session import AudioStream
 from metronome_cli.core.types import Audio
+from metronome_cli.load.trace import LoopedAudio
 from metronome_cli.protocols.interface import ClientCodec
-
-if TYPE_CHECKING:
-    from metronome_cli.backends.websocket.encoded_loop import EncodedLoop
+from metronome_cli.protocols.ogg import OggReader
+from metronome_cli.protocols.opus import FRAME_S, OpusEncoder
 
 MOST_BYTES = 256 << 20
+LONGEST_S = 1200.0  # longest loop that is encoded once; a longer one would take minutes
+LEAD_S = 1.0  # of the loop, encoded before it so that the encoder starts in the state in which it ends
 
 
 @runtime_checkable
 class AlignedStream(Protocol):
-    """A stream that repeats a recording frame by frame."""
+    """A stream that repeats a recording aligned to frames."""
 
     def place(self, k: int) -> int:
-        """Where frame k lies: frames at the same place are the same audio, for all streams of the source."""
+        """Return the index of frame k in the loop. Equal indices are equal audio, for all streams of the source."""
 
     @property
     def places(self) -> int:
-        """How many there are; after the last one comes the first."""
+        """Number of frames in the loop."""
 
     def frame(self, k: int) -> Audio:
-        """As any stream's."""
+        """See `AudioStream.frame`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedLoop:
+    """A recording as Opus. `frames`: packets of each frame of the loop; `headers` introduce a stream."""
+
+    headers: tuple[bytes, ...]
+    frames: tuple[tuple[bytes, ...], ...]
 
 
 class MessageCache:
-    """What all sessions of one process share."""
+    """Messages shared by the sessions of one process."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._ready: dict[tuple[int, int], bytes] = {}
         self._room = most_bytes
 
     def get(self, key: tuple[int, int], make: Callable[[], bytes]) -> bytes:
-        """What lies there; made on the first call, and again on each when there is no more room."""
+        """Return the message of a key. It is made on the first call, and on each call once the cache is full."""
         ready = self._ready.get(key)
         if ready is None:
             ready = make()
@@ -55,20 +66,20 @@ class MessageCache:
 
 
 class MessageSource:
-    """One session's audio as bytes for the wire: `pieces` messages a frame. `loop`: the recording in Opus, ready."""
+    """Audio of one session as bytes to send: `pieces` messages per frame. `loop`: the recording in Opus."""
 
     def __init__(
         self,
         stream: AudioStream,
         codec: ClientCodec,
         pieces: int,
-        shelf: MessageCache,
+        cache: MessageCache,
         loop: EncodedLoop | None = None,
     ) -> None:
         self._stream = stream
         self._codec = codec
         self._pieces = pieces
-        self._shelf = shelf
+        self._cache = cache
         self._wrap = None
         if loop is not None and codec.wrap is not None and isinstance(stream, AlignedStream):
             self._wrap = codec.wrap(loop.headers)
@@ -76,14 +87,14 @@ class MessageSource:
         self._place = stream.place if isinstance(stream, AlignedStream) and codec.encode is not None else None
 
     def piece(self, frame: int, piece: int) -> bytes:
-        """Piece 0..pieces-1 of a frame; each is asked for once, in order. Empty where an encoder waits for more."""
+        """Return piece 0..pieces-1 of a frame, once each and in order. Empty while an encoder buffers."""
         if self._wrap is not None:
             packets = self._loop.frames[self._loop_place(frame)]
             each = len(packets) // self._pieces
             return frame_messages(self._wrap(packets[each * piece : each * (piece + 1)]))
         if self._place is None:
             return frame_messages(self._codec.audio(self._samples(frame, piece)))
-        ready = self._shelf.get((self._place(frame), piece), lambda: self._encoded(frame, piece))
+        ready = self._cache.get((self._place(frame), piece), lambda: self._encoded(frame, piece))
         more = self._codec.after()
         return ready + frame_messages(more) if more else ready
 
@@ -95,3 +106,28 @@ class MessageSource:
     def _samples(self, frame: int, piece: int) -> Audio:
         audio = self._stream.frame(frame)
         return audio[len(audio) * piece // self._pieces : len(audio) * (piece + 1) // self._pieces]
+
+
+def encode_loop(streams: LoopedAudio, sample_rate: int, period_s: float, pieces: int) -> EncodedLoop | None:
+    """Encode the loop of these streams once, with its last second before it.
+
+    A session that starts elsewhere gets the packets from there on; a decoder recovers within about 80 ms. Returns
+    None if the streams share no loop, or if a piece is not a whole number of packets.
+    """
+    stream, each = streams.stream(0), round(period_s / FRAME_S)
+    if not isinstance(stream, AlignedStream) or abs(each * FRAME_S - period_s) > 1e-9 or each % pieces:
+        return None
+    count = stream.places
+    if count * period_s > LONGEST_S:
+        return None
+    encoder, reader = OpusEncoder(sample_rate), OggReader()
+    lead = min(count, round(LEAD_S / period_s))
+    packets: list[bytes] = []
+    first = -stream.place(0) % count  # the frame that lies at place 0
+    for k in range(first + count - lead, first + 2 * count):
+        packets.extend(reader.packets(encoder.encode(stream.frame(k))) or ())
+    headers, sound = packets[:2], packets[2 + lead * each :]
+    if len(sound) != count * each:
+        return None
+    frames = tuple(tuple(sound[at : at + each]) for at in range(0, len(sound), each))
+    return EncodedLoop(tuple(headers), frames)

@@ -33,9 +33,8 @@ from metronome_cli.backends.streaming.pacing import Pacing
 from metronome_cli.backends.streaming.schedule import SendSchedule
 from metronome_cli.backends.websocket.answers import AnswerMatcher
 from metronome_cli.backends.websocket.connection import SessionConnection, close_within_1s, frame_messages
-from metronome_cli.backends.websocket.encoded_loop import EncodedLoop
 from metronome_cli.backends.websocket.endpoint import Endpoint, why_closed
-from metronome_cli.backends.websocket.message_cache import MessageCache, MessageSource
+from metronome_cli.backends.websocket.message_cache import EncodedLoop, MessageCache, MessageSource
 from metronome_cli.backends.websocket.playback_answers import PlaybackMatcher
 from metronome_cli.backends.websocket.reconnect import reconnect_delay_s, should_reconnect
 from metronome_cli.backends.websocket.timers import TimerQueue

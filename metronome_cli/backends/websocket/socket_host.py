@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from metronome_cli.backends.streaming.event_loop import EventLoopThread
 from metronome_cli.backends.streaming.local_host import LocalHost
 from metronome_cli.backends.streaming.pacing import Pacing
-from metronome_cli.backends.websocket.encoded_loop import EncodedLoop
 from metronome_cli.backends.websocket.endpoint import Endpoint
+from metronome_cli.backends.websocket.message_cache import EncodedLoop
 from metronome_cli.backends.websocket.session import HostContext, WebsocketSession
 from metronome_cli.backends.websocket.timers import TimerQueue
 from metronome_cli.core.session import SessionSpec
