@@ -34,6 +34,12 @@ EPILOG = """Examples:
 """
 
 
+ESSENTIAL = (
+    "audio", "profile", "model", "url", "sessions", "session_length", "slo", "policy", "kv_pool", "clock", "output",
+    "html",
+)  # fmt: skip
+
+
 def capacity(
     profile: options.Profile = None,
     model: options.Model = None,

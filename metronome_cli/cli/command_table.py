@@ -16,6 +16,7 @@ from metronome_cli.core.errors import ExitCode, UsageError
 # Boxes of help need some width; below it, plain text cuts nothing short.
 _COLUMNS = shutil.get_terminal_size().columns
 MARKUP: Literal["rich"] | None = "rich" if _COLUMNS >= 60 else None
+_ALL = "metronome.help_all"
 PLAIN_WIDTH = None if MARKUP else max(20, _COLUMNS)
 
 
@@ -92,7 +93,8 @@ COMMANDS: dict[str, CommandEntry] = {
 
 
 def load_command(name: str) -> Any:
-    """The Click command. Its function's module may define EPILOG, shown below its help."""
+    """The Click command. Its module may define EPILOG, shown below its help, and ESSENTIAL,
+    the options of the short help."""
     entry = COMMANDS[name]
     module = import_module(entry.module)
     found = getattr(module, entry.attribute)
@@ -101,7 +103,8 @@ def load_command(name: str) -> Any:
         app.add_typer(found, name=name)
         group: Any = typer.main.get_group(app)
         return group.commands[name]
-    app.command(name, cls=Command, epilog=getattr(module, "EPILOG", None))(found)
+    cls = short_help(*module.ESSENTIAL) if hasattr(module, "ESSENTIAL") else Command
+    app.command(name, cls=cls, epilog=getattr(module, "EPILOG", None))(found)
     return typer.main.get_command(app)
 
 
@@ -123,24 +126,56 @@ def _as_written(text: str, **_: object) -> str:
 
 
 class Command(PlainHelp, TyperCommand):
-    """A command of this program. An option's former name is refused with the present one named."""
+    """A command of this program. An option's former name is refused with the present one named.
+
+    If `essential` names parameters, `--help` shows those, and `--help-all` shows all.
+    """
+
+    essential: tuple[str, ...] = ()
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        if self.essential:
+            self.epilog = f"`--help-all` shows all {len(self.params)} options.\n\n{self.epilog or ''}"
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        whole = ctx.meta.get(_ALL) or not self.essential
+        left_out: list[Any] = [] if whole else [one for one in self.params if one.name not in self.essential]
+        for one in left_out:
+            one.hidden = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            for one in left_out:
+                one.hidden = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self.essential and "--help-all" in args:
+            ctx.meta[_ALL], args = True, ["--help"]
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
             given = getattr(error, "option_name", None)
             if isinstance(given, str) and hasattr(error, "possibilities"):
-                raise _unknown_option(given, [name for one in self.params for name in one.opts]) from None
+                names = [name for one in self.params for name in one.opts]
+                raise _unknown_option(given, names, ctx.command_path) from None
             raise
 
 
-def _unknown_option(given: str, known: list[str]) -> UsageError:
+def short_help(*names: str) -> type[Command]:
+    """A command whose `--help` shows these parameters only."""
+    return type("ShortCommand", (Command,), {"essential": names})
+
+
+def _unknown_option(given: str, known: list[str], path: str) -> UsageError:
     """The error for an option that a command does not have: what it is called now, or what may be meant."""
     from metronome_cli.config.validation import nearest
     from metronome_cli.core import renamed
 
     name = given.lstrip("-")
+    if path.split()[1:2] == ["predict"] and name in renamed.PREDICT_COMMANDS:
+        command = renamed.PREDICT_COMMANDS[name]
+        return UsageError(f"option {given} became a command", hint=f"metronome {command}")
     new = renamed.option(name)
     if f"--{new}" in known:
         return UsageError(f"option {given} was renamed to --{new}", hint=f"write --{new} in its place")
@@ -155,6 +190,36 @@ def _unknown_option(given: str, known: list[str]) -> UsageError:
 
 class Group(PlainHelp, TyperGroup):
     """A command with commands of its own."""
+
+
+class DefaultGroup(Group):
+    """A group in which `default` may be left out: options right after the group's name are those of `default`."""
+
+    default = ""
+    alone = True  # whether the group's name alone runs `default`
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        completing = ctx.resilient_parsing and not args
+        own = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
+        if not completing and not own and (args[:1] != [] or self.alone):
+            if args and not args[0].startswith("-"):
+                self._check_command(args[0])
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def _check_command(self, name: str) -> None:
+        """Raises UsageError if `name` cannot be an argument of the default command."""
+        if not any(one.param_type_name == "argument" for one in self.commands[self.default].params):
+            from metronome_cli.config.validation import unknown_hint
+
+            raise UsageError(f"unknown command {name!r}", hint=unknown_hint(name, self.commands))
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The commands, and the options of the default."""
+        found = super().shell_complete(ctx, incomplete)
+        return found + (
+            self.commands[self.default].shell_complete(ctx, incomplete) if incomplete[:1] == "-" else []
+        )
 
 
 class LazyGroup(Group):
@@ -176,6 +241,11 @@ class LazyGroup(Group):
         if cmd_name not in self.commands:
             self.commands[cmd_name] = load_command(cmd_name)
         return self.commands[cmd_name]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args[:1] == ["help"]:  # `metronome help predict` is `metronome predict --help`
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS:

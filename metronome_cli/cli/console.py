@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from metronome_cli.core.errors import MetronomeError, printable
+from metronome_cli.core.secrets import scrub
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -144,6 +145,7 @@ def silence_stdout() -> None:
 
 def print_error(message: str, hint: str | None = None) -> None:
     """`error: ...`, an empty line, `hint: ...`, on stderr; coloured on a terminal that wants colour."""
+    message, hint = scrub(message), scrub(hint) if hint else None
     console = stderr()
     try:
         console.print("error: ", style="bold red", end="")

@@ -8,33 +8,20 @@ import typer
 
 from metronome_cli.cli import options
 from metronome_cli.cli import probe_options as own
-from metronome_cli.cli.command_table import Command, Group
+from metronome_cli.cli.command_table import Command, DefaultGroup
 
 if TYPE_CHECKING:
     from metronome_cli.probe.quality_options import QualityOptions
 
 
-class DefaultsToLatency(Group):
+class ProbeGroup(DefaultGroup):
     """`metronome probe ...` means `metronome probe latency ...`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        completing = ctx.resilient_parsing and not args
-        if not completing and (
-            not args or (args[0] not in self.commands and args[0] not in ("-h", "--help"))
-        ):
-            args = ["latency", *args]
-        return super().parse_args(ctx, args)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The commands and, since its name may be left out, latency's options."""
-        found = super().shell_complete(ctx, incomplete)
-        return found + (
-            self.commands["latency"].shell_complete(ctx, incomplete) if incomplete[:1] == "-" else []
-        )
+    default = "latency"
 
 
 probe = typer.Typer(
-    cls=DefaultsToLatency,
+    cls=ProbeGroup,
     help="What one frame costs by batch and session age (latency, the default), and whether the bound keeps quality.",
 )
 

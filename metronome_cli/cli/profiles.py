@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from metronome_cli.cli import options
-from metronome_cli.cli.command_table import Command, Group
+from metronome_cli.cli.command_table import Command, DefaultGroup
 from metronome_cli.cli.completion import complete_profile
 
 EPILOG = """Examples:
@@ -20,8 +20,15 @@ EPILOG = """Examples:
   metronome profiles check mine.yaml
 """
 
+
+class ProfilesGroup(DefaultGroup):
+    """`metronome profiles` means `metronome profiles list`."""
+
+    default = "list"
+
+
 profiles = typer.Typer(
-    cls=Group,
+    cls=ProfilesGroup,
     no_args_is_help=False,
     help="The models that are known, and your own.",
     epilog=EPILOG,

@@ -63,7 +63,9 @@ def root(
     ctx: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show versions and leave.", callback=_show_version, is_eager=True),
+        typer.Option(
+            "--version", "-V", help="Show versions and exit.", callback=_show_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     if ctx.invoked_subcommand is None:

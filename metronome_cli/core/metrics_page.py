@@ -20,9 +20,9 @@ class NoPageError(OSError):
 
 def metrics_address(url: str) -> str:
     """The address of a metrics page. Raises UsageError for one that is not HTTP."""
-    parts = parts_of(url, "--metrics-url", ("http", "https"), "such as http://host:8000/metrics")
+    parts = parts_of(url, "metrics URL", ("http", "https"), "such as http://host:8000/metrics")
     if "@" in parts.netloc:
-        raise UsageError("--metrics-url takes no user and password", hint="give the address alone")
+        raise UsageError("the metrics URL takes no user and password", hint="give the address alone")
     return parts._replace(path=parts.path if parts.path not in ("", "/") else "/metrics").geturl()
 
 

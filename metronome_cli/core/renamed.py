@@ -35,6 +35,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {  # in order; the first that the command
     "wav": ("audio",), "file": ("audio",), "repeats": ("repeat",), "threads": ("workers",),
     "processes": ("workers",), "headers": (), "quiet": ("ui",),
 }  # fmt: skip
+PREDICT_COMMANDS: dict[str, str] = {
+    "trace": "predict trace FILE", "scrape": "predict watch URL", "metrics-url": "predict watch URL",
+    "fleet": "predict fleet",
+}  # fmt: skip
 PROFILE_KEYS: dict[str, str] = {
     "tokens.into": "tokens.prefill", "tokens.out": "tokens.decode", "turns": "turn_taking",
     "turns.turn": "turn_taking.mean_turn", "turns.speaking_share": "turn_taking.speaking_share",

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -51,6 +52,7 @@ NARROWEST, WIDEST = 0.15, 1 / 3  # of the fitted time, averaged at either end
 ROUNDS = 5  # of the width: it settles from below within 3 to 5
 WINDOWS = 10  # windows of the variance, by length
 FEWEST = 8  # samples
+TAIL = 0.05  # beyond either end of an interval
 LEAST_CHANGE = 0.02  # of the slope, to be worth a word
 _T95 = 1.943  # Student's t with 6 degrees of freedom, one-sided 95 %
 _T99 = 3.747  # with 4, since a bend takes two of them, one-sided 99 %
@@ -85,6 +87,24 @@ class Extrapolation:
     high_s: float | None = None
     rate_per_s: float | None = None  # of the pool
     falling: bool = False
+
+
+def probability_by(found: Extrapolation, t_s: float) -> float:
+    """Probability that the pool is full by `t_s`, in the trace's own time.
+
+    The ends of the 90 % interval are taken as the 5 % and 95 % quantiles; each side of the estimate is half of a
+    normal distribution. Without an upper end, later times are no likelier than the estimate.
+    """
+    if found.t_sat_s is None:
+        return TAIL if found.low_s is not None and t_s >= found.low_s else 0.0
+    end_s = found.low_s if t_s < found.t_sat_s else found.high_s
+    off_s = t_s - found.t_sat_s
+    if end_s is None:
+        return 0.5 if off_s >= 0 else 0.0
+    spread_s = abs(end_s - found.t_sat_s) / -NormalDist().inv_cdf(TAIL)
+    if spread_s == 0:
+        return 1.0 if off_s >= 0 else 0.0
+    return NormalDist().cdf(off_s / spread_s)
 
 
 def extrapolate(trace: OccupancyTrace) -> Extrapolation:

@@ -215,7 +215,7 @@ class FleetSize(ReportPart):
 
 
 class FleetPlan(ReportPart):
-    """The answer of `metronome predict --fleet`."""
+    """The answer of `metronome predict fleet`."""
 
     offered_erlangs: float | None
     """Arrivals a second times mean call; null where a peak was given."""

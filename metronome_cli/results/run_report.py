@@ -75,7 +75,7 @@ class Report(ReportPart):
     probe: ProbeResult | None = None
     """The answer of `probe`."""
     fleet: FleetPlan | None = None
-    """The answer of `predict --fleet`."""
+    """The answer of `predict fleet`."""
     gpus: list[GpuEstimate] = Field(default_factory=list)
     """What cards that are not at hand are estimated to hold."""
     load_generator: LoadGeneratorStats = LoadGeneratorStats()

@@ -9,7 +9,7 @@ from metronome_cli.ui.glyphs import printable
 
 
 class Countdown:
-    """An observer for `predict --metrics-url`. A stream that fails is not written to again."""
+    """An observer for `predict watch`. A stream that fails is not written to again."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO | None = stream

@@ -29,9 +29,9 @@ def test_a_run_that_its_collapse_ended_says_after_how_long(ran_s, words):
     ("exceed", "25 sessions fail within 8 s: p99 82 ms"),
     ("confirm", "25 sessions fail within 8 s: p99 82 ms"),
 ])  # fmt: skip
-def test_what_fails_in_a_search_says_in_which_kind_of_run(role, words):
+def test_what_fails_in_a_search_says_in_which_kind_of_run(purpose, words):
     report = capacity_report()
-    report.capacity.trials[3] = point(25, "fail", role, duration_s=8.2)
+    report.capacity.trials[3] = point(25, "fail", purpose, duration_s=8.2)
     assert words in said(report, 2)
 
 

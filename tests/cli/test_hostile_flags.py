@@ -11,7 +11,7 @@ from metronome_cli.cli.main import run
 from metronome_cli.core.errors import ExitCode
 
 CAPACITY = ["capacity", "--profile", "smoke", "--dry-run"]
-FLEET = ["predict", "--fleet", "--sessions-per-gpu", "1"]
+FLEET = ["predict", "fleet", "--sessions-per-gpu", "1"]
 PREDICT = ["predict", "--profile", "smoke", "--sessions", "4"]
 
 
@@ -44,10 +44,10 @@ PREDICT = ["predict", "--profile", "smoke", "--sessions", "4"]
     (["serve", "--on-full", "x"], "--on-full: 'x' is not known"),
     (["probe", "latency", "--dry-run", "--age", "x"], "--age: 'x' is not a duration"),
     (["probe", "latency", "--dry-run", "--policy", "x"], "--policy: 'x' is not a policy"),
-    (["predict", "--once", "--metrics-url", "http://[::1/metrics"], "is not an address"),
-    (["predict", "--once", "--metrics-url", "http://127.0.0.1:99999"], "is not an address"),
-    (["predict", "--once", "--metrics-url", "http://a b/metrics"], "is not an address"),
-    (["predict", "--once", "--metrics-url", "http://"], "is not an address"),
+    (["predict", "watch", "--once", "http://[::1/metrics"], "is not an address"),
+    (["predict", "watch", "--once", "http://127.0.0.1:99999"], "is not an address"),
+    (["predict", "watch", "--once", "http://a b/metrics"], "is not an address"),
+    (["predict", "watch", "--once", "http://"], "is not an address"),
 ])  # fmt: skip
 def test_refused_by_name(argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(argv) == ExitCode.USAGE
@@ -82,8 +82,8 @@ def test_a_dry_run_refuses_audio_as_the_run_does(
 @pytest.mark.parametrize("argv", [
     ["report", "FILE"],
     ["compare", "FILE", "FILE"],
-    ["predict", "--trace", "FILE"],
-    ["predict", "--fleet", "--peak-sessions", "9", "--capacity-report", "FILE"],
+    ["predict", "trace", "FILE"],
+    ["predict", "fleet", "--peak-sessions", "9", "--capacity-report", "FILE"],
     ["predict", "--model", "FILE", "--sessions", "2", "--tokens-per-second", "27"],
     ["profiles", "check", "FILE"],
     ["init", "FILE"],

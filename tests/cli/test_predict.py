@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from metronome_cli.cli.main import run
-from metronome_cli.commands.predict.predict_flags import BELONG, READERS, read_options
 from tests.forecast.test_memory import QWEN3
 
 BASE = ["predict", "--profile", "default"]
@@ -78,7 +77,7 @@ def test_a_checkpoint_with_memory(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_fleet_and_cards(capsys: pytest.CaptureFixture[str]) -> None:
     load = ["--arrival-rate", "2.5/s", "--mean-session-length", "4m", "--max-blocking", "1%"]
-    assert run(["predict", "--fleet", *load, "--sessions-per-gpu", "100"]) == 0
+    assert run(["predict", "fleet", *load, "--sessions-per-gpu", "100"]) == 0
     assert "7 GPUs of 100 sessions" in capsys.readouterr().out
     assert run(["predict", "--profile", "moshi", "--gpu", "h100,rtx-4090"]) == 0
     assert "Estimates, not measured" in capsys.readouterr().out
@@ -92,16 +91,17 @@ def test_a_fleet_and_cards(capsys: pytest.CaptureFixture[str]) -> None:
             ["--sessions", "4", "--kv-pool", "1GiB", "--device-memory", "8GiB"],
             "--kv-pool and --device-memory contradict",
         ),
-        (["--sessions", "4", "--scrape-interval", "1s"], "--scrape-interval is for --metrics-url"),
-        (["--metrics-url", "x", "--trace", "y"], "two questions"),
+        (["--sessions", "4", "--turn-length", "1s"], "--turn-length is for --model"),
+        (["--sessions", "4", "--fail-probability", "1%"], "--fail-probability needs --fail-within"),
+        (["--metrics-url", "x"], "--metrics-url became a command"),
         (["--sessions", "4", "--ramp-up", "3"], "--ramp-up"),
         (
-            ["--fleet", "--arrival-rate", "2.5", "--mean-session-length", "4m", "--sessions-per-gpu", "1"],
+            ["fleet", "--arrival-rate", "2.5", "--mean-session-length", "4m", "--sessions-per-gpu", "1"],
             "--arrival-rate",
         ),
         (["--sessions", "4", "--confidence", "120%"], "--confidence"),
         (["--gpu", "h10000"], "is not a known GPU"),
-        (["--trace", "/does/not/exist.csv"], "exist.csv"),
+        (["trace", "/does/not/exist.csv"], "exist.csv"),
         (["--model", "/does/not/exist", "--tokens-per-second", "27", "--sessions", "4"], "no such file"),
         (
             ["--model", "/does/not/exist", "--sessions", "4", "--tokens-per-second", "x"],
@@ -124,20 +124,25 @@ def test_a_config_without_a_load_is_refused(tmp_path: Path, capsys: pytest.Captu
     assert "--tokens-per-second" in capsys.readouterr().err
 
 
-def test_every_flag_that_belongs_to_a_source_is_read_somewhere() -> None:
-    for owner, keys in BELONG.items():
-        assert owner in READERS
-        assert set(keys) <= set(READERS)
-    assert read_options({"fleet": True, "max_blocking": "2%"})["max_blocking"] == 0.02
+def test_a_likely_collapse_fails_although_the_median_is_later(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*BASE, "--policy", "unbounded", "--sessions", "16", "--session-length", "2m", "--json"]
+    assert run(asked) == 0
+    time = json.loads(capsys.readouterr().out)["forecast"]["fill_time_s"]
+    between = f"{(time['low'] + time['estimate']) / 2:.3f}s"  # less likely than not, and far from excluded
+    for probability, code in (("5%", 3), ("20%", 0), ("49%", 0)):
+        alarm = ["--fail-within", between, "--fail-probability", probability]
+        expected = 3 if probability == "5%" else code
+        assert run([*asked, *alarm]) == expected, (between, probability)
+    assert run([*asked, "--fail-within", f"{time['low'] * 0.9:.3f}s"]) == 0
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"), [("predict", "[default: 95%]"), ("capacity", "[default: default]")]
+    ("command", "shown"), [("predict profile", "[default: 95%]"), ("capacity", "[default: default]")]
 )
 def test_help_shows_a_default_as_it_is_written(
     command: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([command, "--help"]) == 0
+    assert run([*command.split(), "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "default: (" not in said
     assert shown in said

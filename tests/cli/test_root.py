@@ -137,12 +137,12 @@ def test_a_pipe_that_breaks_silences_the_rest(failing: Any, monkeypatch: pytest.
 @pytest.mark.parametrize("argv", [
     ["report"],
     ["compare", "report.json"],
-    ["predict", "--trace"],
+    ["predict", "trace"],
     ["init"],
     ["predict", "--model"],
     ["probe", "quality", "--model"],
     ["capacity", "--profile", "moshi", "--weights"],
-    ["predict", "--fleet", "--arrival-rate", "1/s", "--mean-session-length", "4m", "--capacity-report"],
+    ["predict", "fleet", "--arrival-rate", "1/s", "--mean-session-length", "4m", "--capacity-report"],
 ])  # fmt: skip
 def test_a_name_that_is_too_long_is_a_users_mistake(argv: list[str], capsys: Any) -> None:
     assert run([*argv, "a" * 300]) == 2
@@ -222,7 +222,7 @@ def test_it_works_from_a_directory_that_cannot_be_written(tmp_path: Path) -> Non
     ("--version", 0),
     ("profiles list", 0),
     ("capacity --profile smoke --dry-run", 0),
-    ("predict --fleet --peak-sessions 10 --gpus 1 --sessions-per-gpu 1 --html page.html", 3),
+    ("predict fleet --peak-sessions 10 --gpus 1 --sessions-per-gpu 1 --html page.html", 3),
 ])  # fmt: skip
 def test_without_any_reader_the_code_stays_and_files_are_written(
     command: str, code: int, tmp_path: Path

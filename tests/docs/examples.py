@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 from metronome_cli.cli.command_tree import examples
 from metronome_cli.cli.options import SettingOption
 from metronome_cli.cli.root import command
-from metronome_cli.commands.predict.predict_flags import read_options
+from metronome_cli.commands.predict.predict_flags import read_options, takes
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.report.compare.gates import Gate
 
@@ -73,27 +73,33 @@ def arguments(text: str) -> list[str]:
 def check(example: Example) -> None:
     """Raises where a command or an option is not known, or a value is not allowed. Runs nothing."""
     found, rest, path = _leaf(command(), list(example.words))
-    if not example.complete or hasattr(found, "list_commands") or {"--help", "--version"} & set(rest):
-        known = {name for one in found.params for name in one.opts} | {"--help"}
+    if (
+        not example.complete
+        or hasattr(found, "list_commands")
+        or {"--help", "--help-all", "--version"} & set(rest)
+    ):
+        known = {name for one in found.params for name in one.opts} | {"--help", "--help-all"}
         unknown = [word for word in rest if word.startswith("--") and word not in known]
         assert not unknown, f"{path} has no {unknown}"
         return
     context = found.make_context(path, rest)
-    _check_values(found, context.params)
+    _check_values(found, context.params, path)
 
 
 def _leaf(found: Any, rest: list[str]) -> tuple[Any, list[str], str]:
     path = ["metronome"]
-    while hasattr(found, "list_commands") and rest and not (rest[0].startswith("-") and len(path) == 1):
+    while hasattr(found, "list_commands") and (rest or getattr(found, "default", "")):
+        if rest and rest[0].startswith("-") and (len(path) == 1 or rest[0] in ("--help", "-h", "--help-all")):
+            break
         names = found.list_commands(None)
-        name = rest.pop(0) if rest[0] in names else ("latency" if path[-1] == "probe" else "")
+        name = rest.pop(0) if rest and rest[0] in names else getattr(found, "default", "")
         assert name, f"{' '.join(path)} has no command {rest[0]!r}"
         found = found.get_command(None, name)
         path.append(name)
     return found, rest, " ".join(path)
 
 
-def _check_values(found: Any, given: dict[str, Any]) -> None:
+def _check_values(found: Any, given: dict[str, Any], path: str) -> None:
     hints = get_type_hints(inspect.unwrap(found.callback), include_extras=True)
     for key, value in given.items():
         for option in get_args(hints[key]):
@@ -101,20 +107,8 @@ def _check_values(found: Any, given: dict[str, Any]) -> None:
                 option.row.read(value)
                 if option.row.key == "profile" and not value.endswith(".yaml"):
                     load_profile(value)
-    if found.name == "predict":
-        own = (
-            "trace",
-            "metrics_url",
-            "fleet",
-            "arrival_rate",
-            "mean_session_length",
-            "max_blocking",
-            "gpu",
-            "fit_share",
-            "scrape_interval",
-            "fail_within",
-        )
-        read_options({key: given[key] for key in own})
+    if path.split()[1:2] == ["predict"]:
+        read_options("profile", {key: given[key] for key in takes(given)})
     if found.name == "compare":
         for gate in given["fail_on"] or ():
             Gate.parse(gate)

@@ -66,7 +66,7 @@ def test_help_shows_every_default_and_no_type_of_a_switch(
     each: CommandText, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    run([*each.path.split()[1:], "--help"])
+    run([*each.path.split()[1:], "--help-all" if each.click.essential else "--help"])
     rows = capsys.readouterr().out.splitlines()
     assert not any("<bool>" in row for row in rows)
     for one in (one for one in each.parameters if not one.argument):
@@ -79,11 +79,11 @@ def test_help_shows_every_default_and_no_type_of_a_switch(
     ("capacity", "--clock", "the profile's, else real"),
     ("capacity", "--policy", "the profile's"),
     ("capacity", "--connect-timeout", "10s"),
-    ("predict", "--confidence", f"{DEFAULT_CONFIDENCE:.0%}"),
-    ("predict", "--memory-utilization", f"{DEFAULT_SHARE:.0%}"),
-    ("predict", "--max-blocking", f"{FleetQuery().block:.0%}"),
-    ("predict", "--scrape-interval", f"{ScrapePlan('').every_s:g}s"),
-    ("predict", "--fit-window", f"{ScrapePlan('').window_s / 60:g}m"),
+    ("predict profile", "--confidence", f"{DEFAULT_CONFIDENCE:.0%}"),
+    ("predict profile", "--memory-utilization", f"{DEFAULT_SHARE:.0%}"),
+    ("predict fleet", "--max-blocking", f"{FleetQuery().block:.0%}"),
+    ("predict watch", "--scrape-interval", f"{ScrapePlan('').every_s:g}s"),
+    ("predict watch", "--fit-window", f"{ScrapePlan('').window_s / 60:g}m"),
     ("probe latency", "--batch-size", ", ".join(map(str, DEFAULT_BATCHES))),
     ("probe quality", "--window", ", ".join(map(str, WINDOWS))),
     ("probe quality", "--sinks", ", ".join(map(str, SINKS))),
@@ -128,7 +128,8 @@ def test_every_example_is_one_that_the_program_takes(example: Example) -> None:
 
 @pytest.mark.parametrize("words", [
     ("capcity",), ("capacity", "--polcy", "x"), ("capacity", "--kv-pool", "8"), ("capacity", "--clock", "fast"),
-    ("profiles", "shw", "moshi"), ("capacity", "--profile", "mosh"), ("report",), ("predict", "--max-blocking", "x"),
+    ("profiles", "shw", "moshi"), ("capacity", "--profile", "mosh"), ("report",), ("predict", "fleet",
+                                                                                   "--max-blocking", "x"),
     ("compare", "a", "b", "--fail-on", "p99"),
 ])  # fmt: skip
 def test_an_example_that_no_longer_works_is_found(words: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.forecast.extrapolation import FEWEST, extrapolate
+from metronome_cli.forecast.extrapolation import FEWEST, Extrapolation, extrapolate, probability_by
 from metronome_cli.forecast.occupancy_trace import OccupancyTrace, clean_trace
 
 BLOCK = 16
@@ -161,3 +161,16 @@ def test_too_few_samples_foretell_nothing(count: int) -> None:
     answer = extrapolate(clean_trace([(t, t / 100) for t in range(count)]))
     assert answer.saturates is None
     assert answer.t_sat_s is None
+
+
+@given(st.floats(1, 1e4), st.floats(0.01, 0.9), st.floats(0.01, 3), st.floats(0, 1.2e5), st.floats(0, 1e3))
+def test_a_probability_grows_with_time_and_meets_the_interval(
+    full_s: float, below: float, above: float, t_s: float, later_s: float
+) -> None:
+    low_s, high_s = full_s * (1 - below), full_s * (1 + above)
+    found = Extrapolation(True, "", full_s, low_s, high_s)
+    ends = [probability_by(found, t) for t in (low_s, full_s, high_s)]
+    assert ends == pytest.approx([0.05, 0.5, 0.95])
+    assert 0 <= probability_by(found, t_s) <= probability_by(found, t_s + later_s) <= 1
+    endless = Extrapolation(True, "", full_s, low_s, None)
+    assert probability_by(endless, 2 * high_s) == 0.5

@@ -181,7 +181,7 @@ def test_past_its_limit_a_session_begins_anew_and_is_counted() -> None:
 def test_a_session_without_room_for_its_speech_delivers_nothing_and_the_pool_says_so() -> None:
     stage = {
         "name": "talker", "kind": "paged", "kv_bytes_per_position": 256, "resets": "turn",
-        "kv_pool": {"blocks": 7}, "positions_per_s": {"speaking": 50.0},
+        "pool": {"blocks": 7}, "positions_per_s": {"speaking": 50.0},
     }  # fmt: skip
     profile = omni.profile("qwen2.5", options={"talker": True}, stages=[stage])
     loaded = model.load(profile, weights=None, device="cpu", seed=1)

@@ -45,6 +45,7 @@ class ScrapePlan:
     once: bool = False
     watch_s: float | None = None
     fail_within_s: float | None = None
+    fail_probability: float = 0.05
     metric: str | None = None
     window_s: float = 300.0
     session_length_s: float | None = None
@@ -132,7 +133,7 @@ class _MetricsWatch:
             self._look(self.timer.now())
             due += self.plan.every_s * max(1, -(-(self.timer.now() - due) // self.plan.every_s))
         forecast = self._forecast()
-        verdict = self._verdict()
+        verdict = self._verdict(self.plan.fail_probability)
         return draft.report(self._sentence(), verdict=verdict, forecast=forecast, signum=self.stop.signum)
 
     def _look(self, t_s: float) -> None:
@@ -192,9 +193,9 @@ class _MetricsWatch:
         foretold = self.sight.outlook.saturates is not None
         if plan.once:
             return foretold and self.answered >= 2 * FEWEST
-        return self._verdict() == "fail"
+        return self._verdict(max(0.5, plan.fail_probability)) == "fail"
 
-    def _verdict(self) -> Verdict | None:
+    def _verdict(self, probability: float) -> Verdict | None:
         if self.plan.alarm_s is None:
             return "fail" if self.sight is not None and self.sight.collapsed else None
         if self.sight is None or self.scrapes.down:
@@ -202,7 +203,7 @@ class _MetricsWatch:
         end_s = self.context.latest_end_s() if self.context is not None else None
         if self.sight.collapsed or (end_s is not None and end_s - self.sight.t_s <= self.plan.alarm_s):
             return "fail"
-        return verdict_within(self.sight.outlook, self.sight.t_s, self.plan.alarm_s)
+        return verdict_within(self.sight.outlook, self.sight.t_s, self.plan.alarm_s, probability)
 
     def _forecast(self) -> Forecast:
         return self._bounded_by_context(self._pool_forecast())

@@ -21,6 +21,7 @@ from metronome_cli.core.errors import UsageError, Verdict
 from metronome_cli.core.formatting import format_probability, percent, plural
 from metronome_cli.core.quantities import format_duration, format_size
 from metronome_cli.forecast.checkpoint_config.read_config import DecoderConfig
+from metronome_cli.forecast.first_passage import FirstPassage
 from metronome_cli.forecast.implied_pool import implied
 from metronome_cli.forecast.memory import DEFAULT_SHARE, MemoryPlan, WeightBytes, profile_weights
 from metronome_cli.forecast.pool_forecast import (
@@ -57,6 +58,7 @@ class ForecastPlan:
     weights: WeightBytes | None = None
     seen_t_sat_s: float | None = None
     fail_within_s: float | None = None
+    fail_probability: float = 0.05
     source: Literal["profile", "config"] = "profile"
     decoder: DecoderConfig | None = None  # what the checkpoint's file says, for source config
     notes: tuple[str, ...] = ()
@@ -100,7 +102,7 @@ def predict_profile(plan: ForecastPlan) -> Report:
     question = plan.question()
     answer = forecast_pool(question)
     forecast = _forecast(plan, question, answer)
-    verdict = _verdict(plan, answer)
+    verdict = _verdict(plan, question)
     return draft.report(_sentence(plan, answer), verdict=verdict, forecast=forecast)
 
 
@@ -244,11 +246,12 @@ def _implied_sentence(plan: ForecastPlan, found: ImpliedPool) -> str:
     return text + f", or {found.positions_per_s:.3g} positions a second and session in its own pool."
 
 
-def _verdict(plan: ForecastPlan, answer: PoolForecast) -> Verdict | None:
+def _verdict(plan: ForecastPlan, question: ForecastQuery) -> Verdict | None:
+    """Fail if the run ends within `fail_within_s` with at least `fail_probability`."""
     if plan.fail_within_s is None:
         return None
-    estimate = answer.t_sat.estimate
-    return "fail" if estimate is not None and estimate <= plan.fail_within_s else "pass"
+    probability = FirstPassage(question.hazards()).by(plan.fail_within_s)
+    return "fail" if probability >= plan.fail_probability else "pass"
 
 
 def assumptions(plan: ForecastPlan, question: ForecastQuery) -> list[str]:

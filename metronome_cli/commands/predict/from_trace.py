@@ -12,7 +12,7 @@ from metronome_cli.core.errors import UsageError, Verdict
 from metronome_cli.core.formatting import percent
 from metronome_cli.core.quantities import format_duration
 from metronome_cli.forecast.extrapolated import extrapolated
-from metronome_cli.forecast.extrapolation import Extrapolation, extrapolate
+from metronome_cli.forecast.extrapolation import Extrapolation, extrapolate, probability_by
 from metronome_cli.forecast.occupancy_trace import OccupancyTrace
 from metronome_cli.results.forecast_result import Forecast
 from metronome_cli.results.report_draft import ReportDraft, format_interval
@@ -39,6 +39,7 @@ class TracePlan:
     fit_until_s: float | None = None
     session_length_s: float | None = None
     fail_within_s: float | None = None
+    fail_probability: float = 0.05
     argv: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -100,16 +101,15 @@ def _read(recording: RecordedOccupancy) -> list[str]:
 def _verdict(plan: TracePlan, fitted: OccupancyTrace, found: Extrapolation) -> Verdict | None:
     if plan.fail_within_s is None:
         return None
-    return verdict_within(found, float(fitted.t_s[-1]) if len(fitted) else 0.0, plan.fail_within_s)
+    now_s = float(fitted.t_s[-1]) if len(fitted) else 0.0
+    return verdict_within(found, now_s, plan.fail_within_s, plan.fail_probability)
 
 
-def verdict_within(found: Extrapolation, now_s: float, within_s: float) -> Verdict:
-    """Fail when the pool is foretold to be full within that time from now; without enough samples,
-    inconclusive.
-    """
+def verdict_within(found: Extrapolation, now_s: float, within_s: float, probability: float) -> Verdict:
+    """Fail if the pool is full within that time from now with at least `probability`; inconclusive without samples."""
     if found.saturates is None:
         return "inconclusive"
-    return "fail" if found.t_sat_s is not None and found.t_sat_s - now_s <= within_s else "pass"
+    return "fail" if probability_by(found, now_s + within_s) >= probability else "pass"
 
 
 def _sentence(forecast: Forecast, recording: RecordedOccupancy) -> str:

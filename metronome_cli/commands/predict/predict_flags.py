@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from metronome_cli.commands.predict.describe_checkpoint import describe_checkpoint
 from metronome_cli.commands.predict.from_checkpoint import load_from, read_checkpoint
@@ -14,18 +13,20 @@ from metronome_cli.commands.predict.from_metrics import ScrapePlan, forecast_fro
 from metronome_cli.commands.predict.from_profile import ForecastPlan, predict_profile
 from metronome_cli.commands.predict.from_trace import TracePlan, predict_trace
 from metronome_cli.commands.predict.size_fleet import FleetQuery, GpuQuery, predict_cards, predict_fleet
+from metronome_cli.commands.provenance import argv_of, settings_of
 from metronome_cli.config import readers
 from metronome_cli.config.settings import Settings
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.formatting import percent
 from metronome_cli.core.quantities import shown
+from metronome_cli.core.secrets import scrub_all
 from metronome_cli.core.stop import StopRequest
 from metronome_cli.forecast.memory import DEFAULT_SHARE
 from metronome_cli.forecast.pool_forecast import DEFAULT_CONFIDENCE
 from metronome_cli.results.events import Observer
 from metronome_cli.results.run_report import Report
 
-SOURCES = ("model", "trace", "metrics_url", "fleet")
+Source = Literal["profile", "trace", "watch", "fleet"]
 
 
 def _number(given: Any) -> float:
@@ -66,35 +67,30 @@ def _share(least: float = 0.0, below: float = math.inf, *, some: bool = False) -
 
 
 READERS: Mapping[str, Callable[[Any], Any]] = {
-    "model": readers.path, "trace": readers.path, "metrics_url": readers.text, "fleet": readers.flag,
+    "model": readers.path, "trace": readers.path, "metrics_url": readers.text,
     "ramp_up": readers.duration, "initial_occupancy": _share(below=1), "confidence": _share(0.5, below=1),
     "observed_fill_time": readers.duration, "fail_within": readers.duration,
+    "fail_probability": _share(some=True, below=1),
     "period": readers.duration, "prefill_tokens": _number, "decode_tokens": _tokens_out, "tokens_per_second": _number,
     "turn_length": readers.duration, "memory_utilization": _share(some=True),
     "trial": readers.text, "time_column": readers.text, "occupancy_column": readers.text,
     "fit_share": _share(some=True), "fit_until": readers.duration,
     "scrape_interval": readers.duration, "once": readers.flag, "watch_time": readers.duration,
-    "occupancy_metric": readers.text,
-    "fit_window": readers.duration,
+    "occupancy_metric": readers.text, "fit_window": readers.duration,
     "arrival_rate": readers.rate, "mean_session_length": readers.duration, "peak_sessions": readers.whole(1),
     "max_blocking": readers.fraction, "headroom": readers.fraction, "gpus_per_node": readers.whole(1),
     "gpus": readers.whole(1), "sessions_per_gpu": readers.whole(1), "capacity_report": readers.path, "gpu": _names,
 }  # fmt: skip
-BELONG: Mapping[str, tuple[str, ...]] = {
-    "trace": ("trial", "time_column", "occupancy_column", "fit_share", "fit_until"),
-    "metrics_url": ("scrape_interval", "once", "watch_time", "occupancy_metric", "fit_window"),
-    "fleet": (
-        "arrival_rate", "mean_session_length", "peak_sessions", "max_blocking", "headroom", "gpus_per_node",
-        "gpus", "sessions_per_gpu",
-    ),
-    "model": ("period", "prefill_tokens", "decode_tokens", "tokens_per_second", "turn_length"),
-}  # fmt: skip
+ARGUMENTS = ("trace", "metrics_url")  # given without a flag
+MODEL_ONLY = ("period", "prefill_tokens", "decode_tokens", "tokens_per_second", "turn_length")
+DEFAULT_FAIL_PROBABILITY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class PredictFlags:
     """What was given, read; `options[key]` is None for what was not."""
 
+    source: Source
     given: Mapping[str, Any]
 
     def __getitem__(self, key: str) -> Any:
@@ -107,55 +103,47 @@ class PredictFlags:
         value = self[key]
         return default if value is None else value
 
-    @property
-    def source(self) -> str:
-        """Which of SOURCES, else "gpu" where cards are asked for, else "profile"."""
-        for name in SOURCES:
-            if self.given.get(name):
-                return name
-        return "gpu" if self.given.get("gpu") else "profile"
+
+def takes(given: Iterable[str]) -> list[str]:
+    """Those of a command's parameters that are read here; the others are settings."""
+    return [key for key in given if key in READERS]
 
 
-def read_options(raw: Mapping[str, object]) -> PredictFlags:
+def read_options(source: Source, raw: Mapping[str, object]) -> PredictFlags:
     """Read them all. Raises UsageError naming the flag, and for flags that contradict each other."""
     given = {
         key: readers.read_as(_flag(key), READERS[key], value)
         for key, value in raw.items()
         if value is not None and value is not False
     }
-    named = [name for name in SOURCES if given.get(name)]
-    if len(named) > 1:
-        raise UsageError(
-            f"{_flag(named[0])} and {_flag(named[1])} are two questions", hint="ask one at a time"
-        )
-    for owner, keys in BELONG.items():
-        stray = [key for key in keys if key in given and not given.get(owner)]
-        if stray:
-            raise UsageError(
-                f"{_flag(stray[0])} is for {_flag(owner)}", hint=f"add {_flag(owner)}, or leave it out"
-            )
-    return PredictFlags(given)
+    if stray := [key for key in MODEL_ONLY if key in given and not given.get("model")]:
+        raise UsageError(f"{_flag(stray[0])} is for --model", hint="add --model, or leave it out")
+    if "fail_probability" in given and "fail_within" not in given and not given.get("once"):
+        raise UsageError("--fail-probability needs --fail-within", hint="add it, such as --fail-within 10m")
+    return PredictFlags(source, given)
 
 
 def _flag(key: str) -> str:
+    if key in ARGUMENTS:
+        return "URL" if key == "metrics_url" else "FILE"
     return "--" + key.replace("_", "-")
 
 
 def predict(settings: Settings, options: PredictFlags, observer: Observer, stop: StopRequest) -> Report:
     """Answer whichever question was asked. Raises UsageError."""
     conditions: dict[str, Any] = {
-        "argv": tuple(sys.argv[1:]),
-        "settings": settings.as_dict() | _plain(options),
+        "argv": argv_of(settings),
+        "settings": settings_of(settings) | scrub_all(_plain(options)),
     }
     if options.source == "trace":
         return predict_trace(_trace_plan(settings, options, conditions))
-    if options.source == "metrics_url":
+    if options.source == "watch":
         return forecast_from_metrics(_scrape_plan(settings, options, conditions), observer, stop)
     if options.source == "fleet":
         return predict_fleet(_fleet_question(settings, options, conditions))
-    if options.source == "gpu":
+    if options["gpu"]:
         return predict_cards(_cards(settings, options), **conditions)
-    if options.source == "model" and not _loaded(settings, options):
+    if options["model"] and not _loaded(settings, options):
         return describe_checkpoint(options["model"], **conditions)
     return predict_profile(_profile_plan(settings, options, conditions))
 
@@ -189,9 +177,10 @@ def _profile_plan(settings: Settings, options: PredictFlags, conditions: dict[st
         "memory_share": options.get("memory_utilization", DEFAULT_SHARE),
         "seen_t_sat_s": options["observed_fill_time"],
         "fail_within_s": options["fail_within"],
+        "fail_probability": options.get("fail_probability", DEFAULT_FAIL_PROBABILITY),
         **conditions,
     }
-    if options.source != "model":
+    if not options["model"]:
         notes = (
             ("the pool is sized from --device-memory, not the profile's",)
             if settings["device_memory"] is not None
@@ -237,6 +226,7 @@ def _trace_plan(settings: Settings, options: PredictFlags, conditions: dict[str,
         fit_until_s=options["fit_until"],
         session_length_s=settings["session_length"] if settings.given("session_length") else None,
         fail_within_s=options["fail_within"],
+        fail_probability=options.get("fail_probability", DEFAULT_FAIL_PROBABILITY),
         **conditions,
     )
 
@@ -248,6 +238,7 @@ def _scrape_plan(settings: Settings, options: PredictFlags, conditions: dict[str
         once=bool(options["once"]),
         watch_s=options["watch_time"],
         fail_within_s=options["fail_within"],
+        fail_probability=options.get("fail_probability", DEFAULT_FAIL_PROBABILITY),
         metric=options["occupancy_metric"],
         window_s=options["fit_window"] or 300.0,
         session_length_s=settings["session_length"] if settings.given("session_length") else None,
