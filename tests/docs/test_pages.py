@@ -41,7 +41,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_flags_and_variables_are_the_programs(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     flags = {name for each in commands() for one in each.parameters for name in one.names}
-    assert set(_FLAG.findall(text)) <= flags | {"--help", "--version"}
+    assert set(_FLAG.findall(text)) <= flags | {"--help", "--help-all", "--version"}
     assert set(_VARIABLE.findall(text)) <= {row.variable for row in SETTINGS.values()} | set(OTHER_VARIABLES)
     named = {name for name in _PROFILE.findall(text) if not name.endswith(".yaml")}
     assert named <= set(profile_names())
