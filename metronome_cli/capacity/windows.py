@@ -10,8 +10,8 @@ from metronome_cli.capacity.context import TrialContext
 from metronome_cli.capacity.offered_load import OfferedLoad
 from metronome_cli.capacity.progress import PhaseProgress
 from metronome_cli.core.formatting import duration, format_utc
-from metronome_cli.measure.recorder import Counts
-from metronome_cli.results.events import Snapshot, WindowHistogram
+from metronome_cli.measure.recorder import Counts, SessionState
+from metronome_cli.results.events import SessionView, Snapshot, WindowHistogram
 from metronome_cli.results.measured import Window
 from metronome_cli.results.timeline import WindowTimeline
 
@@ -121,6 +121,7 @@ class Windows:
             occupancy=point.occupancy,
             stages_ms=counts.stages_ms(),
             recent=tuple(self.load.recorder.recent),
+            session_views=[_view(state) for state in self.load.recorder.active.values()],
             verdict=self.verdict,
             random_weights=context.random_weights,
             told_by_server=context.backend.traits.server_reported,
@@ -156,3 +157,10 @@ class Windows:
             at_most=counts.latency.cumulative(bounds),
             latency_sum_ms=counts.latency.sum_ms,
         )
+
+
+def _view(state: SessionState) -> SessionView:
+    """How an open session does, by its last frame."""
+    if not state.ready:
+        return "waiting"
+    return "late" if state.miss_streak else "empty" if state.empty_since_s is not None else "on time"

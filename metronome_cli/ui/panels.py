@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from metronome_cli.core.formatting import format_ms, percent
+from metronome_cli.core.formatting import format_ms, percent, plural
 from metronome_cli.results.events import SessionView, Snapshot
 from metronome_cli.ui.charts import bars, curve, grid
 from metronome_cli.ui.glyphs import Glyphs, printable
@@ -144,7 +144,7 @@ def _search(history: ViewHistory, snap: Snapshot | None, glyphs: Glyphs) -> Pane
         digits = max(len(f"{count:,}") for count in tried)
         return [_rung(count, last[count], digits) for count in tried]
 
-    return Panel(f"search, {len(last)} numbers of sessions tried", draw)
+    return Panel(f"search, {plural(len(last), 'number')} of sessions tried", draw)
 
 
 def _rung(count: int, trial: dict[str, object], digits: int) -> Text:

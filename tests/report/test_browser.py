@@ -46,6 +46,26 @@ def test_a_page_that_does_ask_would_be_seen(tmp_path):
     assert "http://localhost:9/picture.png" in requests_of(tmp_path, page)
 
 
+def test_the_one_script_runs_under_the_page_s_own_policy(tmp_path):
+    page = write_html(arms_report(), tmp_path / "page.html")
+    assert 'tabindex="0"' not in page.read_text()
+    shown = browse(tmp_path, page, "--virtual-time-budget=4000", "--dump-dom")
+    assert '<th scope="col" tabindex="0" title="sort"' in shown
+    assert '<button id="download" type="button">' in shown
+
+
+def test_print_unfolds_everything(tmp_path):
+    page = write_html(arms_report(), tmp_path / "page.html")
+    whole = page.read_text()
+    folded = tmp_path / "folded.html"
+    folded.write_text(whole.replace("details::details-content", "x::y").replace("beforeprint", "never"))
+    sizes = []
+    for each in (page, folded):
+        browse(tmp_path, each, f"--print-to-pdf={tmp_path / 'page.pdf'}")
+        sizes.append((tmp_path / "page.pdf").stat().st_size)
+    assert sizes[0] > 1.02 * sizes[1]
+
+
 def test_the_page_fits_a_phone(tmp_path):
     """Nothing is wider than the window: wide tables scroll in boxes of their own."""
     page = write_html(arms_report(), tmp_path / "page.html")
