@@ -1,7 +1,7 @@
-"""Erlang's loss formula: the share of callers who find every seat taken.
+"""Erlang's loss formula: the share of arrivals that find every server busy.
 
-Callers come at random (Poisson), stay for any length of mean h, and are turned away when all n seats are
-taken. With a = arrivals a second x h erlangs offered,
+Arrivals are a Poisson process, stay for a time of mean h and any distribution, and are rejected if all n servers are
+busy. With an offered load of a = arrivals per second x h erlangs,
 
     B(0) = 1,    1 / B(n) = 1 + (n / a) / B(n - 1)
 
@@ -31,7 +31,7 @@ def log_blocking(offered: float, servers: int) -> float:
 
 
 def blocking(offered: float, servers: int) -> float:
-    """B(servers): the share of callers turned away, 0..1."""
+    """Return B(servers), the share of arrivals rejected, 0 to 1."""
     return math.exp(log_blocking(offered, servers))
 
 

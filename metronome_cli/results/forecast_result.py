@@ -199,26 +199,26 @@ class FleetSize(ReportPart):
     gpus: Natural
     """GPUs."""
     slots: Natural
-    """Sessions that they seat, headroom taken off."""
+    """Sessions that they hold, less the headroom."""
     utilisation: float
-    """Share of the seats that is taken on average."""
+    """Mean share of the slots in use."""
     blocking: float
-    """Share of callers turned away, when any free seat is found."""
+    """Share of sessions rejected if the router finds any free slot."""
     random_routing_blocking: float
-    """The same when callers are dealt out to GPUs blindly."""
+    """Share of sessions rejected if the router picks a GPU at random."""
     node_down_blocking: float
     """The same as `blocking` with one node down."""
     sessions_lost_with_node: float
-    """Sessions on one node, on average: those that its failure ends."""
+    """Mean number of sessions that end when a node fails."""
     readmitted_share: float
-    """Share of them that find a seat elsewhere at once."""
+    """Share of those that find a free slot on another node at once."""
 
 
 class FleetPlan(ReportPart):
     """The answer of `metronome predict fleet`."""
 
     offered_erlangs: float | None
-    """Arrivals a second times mean call; null where a peak was given."""
+    """Arrivals per second times the mean session length, s; null if a peak was given."""
     peak_sessions: Natural | None = None
     """The peak that was given."""
     sessions_per_gpu: Natural

@@ -91,7 +91,7 @@ def test_a_peak_instead_of_a_load() -> None:
     [
         ({"sessions_per_gpu": 10}, "--arrival-rate"), ({**LOAD}, "nothing says"),
         ({**LOAD, "peak_sessions": 5, "sessions_per_gpu": 10}, "contradicts"),
-        ({**LOAD, "sessions_per_gpu": 1, "headroom": 0.5}, "seats no session"),
+        ({**LOAD, "sessions_per_gpu": 1, "headroom": 0.5}, "holds no session"),
         ({**LOAD, "cards": cards("h100", "l40s")}, "one kind"),
         ({**LOAD, "sessions_per_gpu": 3, "capacity_report": Path("x")}, "contradicts"),
     ],

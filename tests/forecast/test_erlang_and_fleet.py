@@ -80,41 +80,41 @@ fleets = st.builds(
 )
 
 
-@given(fleets.filter(lambda fleet: fleet.seats_per_gpu > 0))
+@given(fleets.filter(lambda fleet: fleet.slots_per_gpu > 0))
 @settings(max_examples=80, deadline=None)
 def test_the_fewest_gpus_keep_the_target_and_a_spare_node_survives(fleet: Fleet) -> None:
-    assert fleet.row(fleet.needed).blocking <= fleet.target
-    assert fleet.needed == 1 or fleet.row(fleet.needed - 1).blocking > fleet.target
+    assert fleet.size(fleet.needed).blocking <= fleet.target
+    assert fleet.needed == 1 or fleet.size(fleet.needed - 1).blocking > fleet.target
     spare = fleet.needed_with_spare
     assert spare % fleet.gpus_per_node == 0
-    assert fleet.row(spare).node_down_blocking <= fleet.target + 1e-12
+    assert fleet.size(spare).node_down_blocking <= fleet.target + 1e-12
 
 
-@given(fleets.filter(lambda fleet: fleet.seats_per_gpu > 0))
+@given(fleets.filter(lambda fleet: fleet.slots_per_gpu > 0))
 @settings(max_examples=80, deadline=None)
 def test_rows_are_shares_and_blind_dealing_never_helps(fleet: Fleet) -> None:
     for row in fleet.table():
         for share in (
             row.utilisation,
             row.blocking,
-            row.blind_blocking,
+            row.random_routing_blocking,
             row.node_down_blocking,
-            row.reseated,
+            row.readmitted_share,
         ):
             assert -1e-9 <= share <= 1 + 1e-9
-        assert row.blind_blocking >= row.blocking - 1e-9
+        assert row.random_routing_blocking >= row.blocking - 1e-9
         assert row.node_down_blocking >= row.blocking - 1e-9
 
 
 def test_headroom_keeps_seats_free() -> None:
-    assert Fleet(FleetDemand(erlangs=10), 100, 0.01, headroom=0.1).seats_per_gpu == 90
+    assert Fleet(FleetDemand(erlangs=10), 100, 0.01, headroom=0.1).slots_per_gpu == 90
 
 
 def test_sessions_of_a_failed_node_need_free_seats_elsewhere() -> None:
     tight = Fleet(FleetDemand(peak=400), 100, 0.01)
-    assert tight.row(4).reseated == 0.0
-    assert tight.row(8).reseated == 1.0
-    assert tight.row(5).reseated == pytest.approx((400 - 320) / 80)
+    assert tight.size(4).readmitted_share == 0.0
+    assert tight.size(8).readmitted_share == 1.0
+    assert tight.size(5).readmitted_share == pytest.approx((400 - 320) / 80)
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_sessions_of_a_failed_node_need_free_seats_elsewhere() -> None:
 )
 def test_a_peak_dealt_out_at_random_is_binomial(peak: int, gpus: int, each: int) -> None:
     above = binom.pmf(np.arange(peak + 1), peak, 1 / gpus) @ np.maximum(0, np.arange(peak + 1) - each)
-    assert FleetDemand(peak=peak).blocked_blindly(gpus, each) == pytest.approx(above * gpus / peak, abs=1e-12)
+    assert FleetDemand(peak=peak).blocked_at_random(gpus, each) == pytest.approx(above * gpus / peak, abs=1e-12)
 
 
 def test_a_peak_dealt_out_at_random_loses_less_with_every_further_gpu() -> None:
-    lost = [FleetDemand(peak=700).blocked_blindly(gpus, 10) for gpus in range(60, 90)]
+    lost = [FleetDemand(peak=700).blocked_at_random(gpus, 10) for gpus in range(60, 90)]
     assert lost == sorted(lost, reverse=True)
     assert 0.1 < lost[10] < 0.14
 

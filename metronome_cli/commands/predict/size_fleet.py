@@ -28,7 +28,7 @@ from metronome_cli.forecast.step_time import (
     resident_positions,
 )
 from metronome_cli.report.report_file import load_report
-from metronome_cli.results.forecast_result import FleetPlan, FleetSize, GpuEstimate, Interval
+from metronome_cli.results.forecast_result import FleetPlan, GpuEstimate, Interval
 from metronome_cli.results.report_draft import ReportDraft
 from metronome_cli.results.run_report import Report
 
@@ -77,9 +77,9 @@ def predict_fleet(question: FleetQuery) -> Report:
     estimates = estimate_cards(question.cards) if question.cards else []
     per_gpu, source = _per_gpu(question, estimates)
     fleet = Fleet(_demand(question), per_gpu, question.block, question.headroom, question.gpus_per_node)
-    if fleet.seats_per_gpu < 1:
+    if fleet.slots_per_gpu < 1:
         raise UsageError(
-            f"a GPU seats no session ({per_gpu} with a headroom of {percent(question.headroom)})",
+            f"a GPU holds no session ({per_gpu} with a headroom of {percent(question.headroom)})",
             hint="less --headroom, or another card",
         )
     plan = _plan(question, fleet, source)
@@ -152,8 +152,8 @@ def _per_gpu(question: FleetQuery, estimates: Sequence[GpuEstimate]) -> tuple[in
 
 def _plan(question: FleetQuery, fleet: Fleet, source: str) -> FleetPlan:
     sizes = fleet.table()
-    if question.gpus is not None and question.gpus not in {row.gpus for row in sizes}:
-        sizes = sorted([*sizes, fleet.row(question.gpus)], key=lambda row: row.gpus)
+    if question.gpus is not None and question.gpus not in {one.gpus for one in sizes}:
+        sizes = sorted([*sizes, fleet.size(question.gpus)], key=lambda one: one.gpus)
     return FleetPlan(
         offered_erlangs=fleet.demand.erlangs,
         peak_sessions=fleet.demand.peak,
@@ -164,26 +164,14 @@ def _plan(question: FleetQuery, fleet: Fleet, source: str) -> FleetPlan:
         max_blocking=fleet.target,
         gpus_needed=fleet.needed,
         gpus_with_spare_node=fleet.needed_with_spare,
-        sizes=[
-            FleetSize(
-                gpus=row.gpus,
-                slots=row.seats,
-                utilisation=row.utilisation,
-                blocking=row.blocking,
-                random_routing_blocking=row.blind_blocking,
-                node_down_blocking=row.node_down_blocking,
-                sessions_lost_with_node=row.displaced,
-                readmitted_share=row.reseated,
-            )
-            for row in sizes
-        ],
+        sizes=sizes,
     )
 
 
 def _verdict(question: FleetQuery, fleet: Fleet) -> Verdict | None:
     if question.gpus is None:
         return None
-    return "pass" if fleet.row(question.gpus).blocking <= fleet.target else "fail"
+    return "pass" if fleet.size(question.gpus).blocking <= fleet.target else "fail"
 
 
 def _sentence(question: FleetQuery, plan: FleetPlan) -> str:
