@@ -122,7 +122,9 @@ def test_sessions_of_a_failed_node_need_free_seats_elsewhere() -> None:
 )
 def test_a_peak_dealt_out_at_random_is_binomial(peak: int, gpus: int, each: int) -> None:
     above = binom.pmf(np.arange(peak + 1), peak, 1 / gpus) @ np.maximum(0, np.arange(peak + 1) - each)
-    assert FleetDemand(peak=peak).blocked_at_random(gpus, each) == pytest.approx(above * gpus / peak, abs=1e-12)
+    assert FleetDemand(peak=peak).blocked_at_random(gpus, each) == pytest.approx(
+        above * gpus / peak, abs=1e-12
+    )
 
 
 def test_a_peak_dealt_out_at_random_loses_less_with_every_further_gpu() -> None:
