@@ -106,6 +106,8 @@ def _shape_lines(checkpoint: CheckpointProfile) -> str:
 def _scalar(key: str, value: object) -> str:
     if key in ("weight_bytes", "state_bytes"):
         return f"{value}B"
+    if value is None:
+        return "null  # not in the file"
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.10g}" if isinstance(value, float) else _quoted(value) if key == "name" else str(value)

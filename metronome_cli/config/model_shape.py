@@ -42,7 +42,7 @@ class ModelShape(StrictModel):
     kv_dtype: Dtype | None = None  # the cache's, where it differs
     context_length: Count | None = None
     served_context_length: Count | None = None  # what its authors' own server allows, where that is less
-    rope_theta: Annotated[Real, Field(gt=0)] = 10_000.0
+    rope_theta: Annotated[Real, Field(gt=0)] | None = 10_000.0  # null: not known, or no rotary positions
     parameters: Parameters | None = None  # read at a step, where layers alone do not say (experts, towers)
     active_parameters: Parameters | None = None  # used by one token, where that is fewer (experts)
     weight_bytes: Size | None = None  # resident weights, where dtype x parameters does not say
@@ -76,6 +76,13 @@ class ModelShape(StrictModel):
     def constant_bytes(self) -> int:
         """Bytes that one session keeps beside what grows: windows, rings and states of the decoder."""
         return bytes_beside_pool(self.cache)
+
+    @property
+    def rotary_base(self) -> float:
+        """`rope_theta`, which running the model needs. Raises UsageError if it is null."""
+        if self.rope_theta is None:
+            raise UsageError("shape.rope_theta is null", hint="it is needed to run the model, not to plan")
+        return self.rope_theta
 
     def need(self, key: Literal["intermediate_size", "vocab_size", "context_length"]) -> int:
         """A size that running the model needs. Raises UsageError if it is not known."""

@@ -94,7 +94,7 @@ class DecoderWeights:
         return cls(
             layers=layers,
             final_norm=torch.ones(shape.hidden_size, dtype=dtype, device=device),
-            rotary=Rotary.plain(shape.head_dim, shape.rope_theta),
+            rotary=Rotary.plain(shape.head_dim, shape.rotary_base),
             eps=1e-6,
             heads=shape.heads,
             kv_heads=shape.kv_heads,

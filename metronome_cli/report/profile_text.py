@@ -103,6 +103,7 @@ def _frame(profile: Profile) -> list[list[str]]:
 
 def _shape(profile: Profile) -> list[list[str]]:
     shape = profile.shape
+    rotary = "no rotary base" if shape.rope_theta is None else f"rotary base {shape.rope_theta:,.0f}"
     served = (
         f" ({shape.served_context_length:,} as its authors serve it)" if shape.served_context_length else ""
     )
@@ -117,7 +118,7 @@ def _shape(profile: Profile) -> list[list[str]]:
             f"{plural(shape.heads, 'head')}, {plural(shape.kv_heads, 'KV head')} of width {shape.head_dim}",
         ],
         ["vocabulary", _known(shape.vocab_size)],
-        ["context", f"{_known(shape.context_length)} positions{served}, rotary base {shape.rope_theta:,.0f}"],
+        ["context", f"{_known(shape.context_length)} positions{served}, {rotary}"],
     ]
     if shape.parameters:
         active = f", {shape.active_parameters:,} used by one token" if shape.active_parameters else ""

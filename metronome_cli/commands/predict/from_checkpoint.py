@@ -93,7 +93,6 @@ def shape_data(decoder: DecoderConfig, weights: WeightBytes | None) -> dict[str,
     kv_heads, head_dim = decoder.kv_heads or 1, decoder.head_dim or 1
     heads = max(decoder.heads or 1, kv_heads)
     known = {
-        "rope_theta": decoder.rope_theta,
         "parameters": decoder.parameters,
         "active_parameters": decoder.active,
         "weight_bytes": None if weights is None else weights.size,
@@ -109,6 +108,7 @@ def shape_data(decoder: DecoderConfig, weights: WeightBytes | None) -> dict[str,
         "head_dim": head_dim,
         "hidden_size": decoder.hidden or heads * head_dim,
         "dtype": decoder.dtype,
+        "rope_theta": decoder.rope_theta,
         **{key: value for key, value in known.items() if value is not None},
     }
     if not _is_plain(decoder, kv_heads * head_dim):

@@ -48,7 +48,7 @@ def decoder_weights(weights: WeightSource, shape: MoshiShape, source: str) -> De
     return DecoderWeights(
         layers=layers,
         final_norm=weights.tensor("final_norm", sizes.hidden_size, value=1.0),
-        rotary=Rotary.plain(sizes.head_dim, sizes.rope_theta),
+        rotary=Rotary.plain(sizes.head_dim, sizes.rotary_base),
         eps=EPS,
         heads=sizes.heads,
         kv_heads=sizes.kv_heads,

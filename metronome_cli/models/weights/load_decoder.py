@@ -107,7 +107,7 @@ def load_decoder(
     decoder = DecoderWeights(
         layers=layers,
         final_norm=norm,
-        rotary=Rotary.plain(shape.head_dim, shape.rope_theta),
+        rotary=Rotary.plain(shape.head_dim, shape.rotary_base),
         eps=form.eps,
         heads=shape.heads,
         kv_heads=shape.kv_heads,

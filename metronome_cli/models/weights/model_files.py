@@ -8,6 +8,8 @@ are loaded by it, and so is a GGUF file, which it turns back into plain weights.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,7 +165,7 @@ def _inspected(config: Any, where: str) -> AttentionFacts:
 
     kind = config.model_type
     try:
-        with on_meta():
+        with on_meta(), _quiet():
             model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
             return inspect_decoder(model.get_decoder())
     except LookupError as error:
@@ -174,6 +176,21 @@ def _inspected(config: Any, where: str) -> AttentionFacts:
         f"{where}{kind} cannot run on the engine's cache: {reason}",
         hint="for planning: metronome predict --model DIR",
     )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers' warnings about what is inspected are not for the user: the answer is an error or none."""
+    from logging import ERROR
+
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def read_decoder(found: ModelFiles, device: torch.device) -> tuple[DecoderWeights | Any, Vocabulary]:
