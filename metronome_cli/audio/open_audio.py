@@ -19,8 +19,15 @@ def open_audio(
     paths: Sequence[Path], frame: Frame, seed: int, observer: Observer
 ) -> tuple[LoopedSpeech, AudioFiles]:
     """Return streams over the recordings, or over the sample audio if no path is given. Raises NoAudioError."""
-    from metronome_cli.audio.library import load_library, sample_paths
     from metronome_cli.audio.streams import LoopedSpeech
+
+    library, audio = open_library(paths, frame, observer)
+    return LoopedSpeech(library, frame.period_s, seed), audio
+
+
+def open_library(paths: Sequence[Path], frame: Frame, observer: Observer) -> tuple[AudioLibrary, AudioFiles]:
+    """Return the recordings, or the sample audio if no path is given. Raises NoAudioError."""
+    from metronome_cli.audio.library import load_library, sample_paths
 
     observer.phase("audio", "reading speech")
     library = load_library(tuple(paths) or sample_paths(), frame.sample_rate)
@@ -31,7 +38,7 @@ def open_audio(
     for used in audio.files_used:
         for note in used.notes:
             observer.notice(f"{used.file}: {note}")
-    return LoopedSpeech(library, frame.period_s, seed), audio
+    return library, audio
 
 
 def check_audio(paths: Sequence[Path], frame: Frame) -> None:

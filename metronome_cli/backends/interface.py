@@ -5,7 +5,7 @@ A backend is made once per command; a run is one trial on it. The run owns its c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -15,6 +15,9 @@ from metronome_cli.core.session import Batching, SessionEvent, SessionSpec
 from metronome_cli.core.types import PoolState
 from metronome_cli.forecast.occupancy_trace import OccupancyTrace
 from metronome_cli.load.workload import Workload
+
+# What a listener hears: one stream per call, answers that are played whole, answers made of frames, or nothing.
+Sound = Literal["steady", "answers", "frames", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class BackendTraits:
     in_this_process: bool = False
     server_reported: bool = False
     whole_frames: bool = False  # audio is dealt out in whole frames, so that what is sent is encoded once
+    sound: Sound = "none"
+    context_limit: int | None = None  # positions of one session's cache, where a server reports its length
     policy: str | None = None  # how a report names the cache policy; None: the profile's
     whose: str = ""
 
@@ -82,8 +87,8 @@ class BackendStats:
     """What a run shows of its backend, during the run and after `close`.
 
     None is: not visible. `pool_full_s`: when the pool was first full; `blocked`: a session was denied a block then, so
-    the full pool did harm. `occupancy`: its trace, for a forecast; `generator_lost`: why part of the load generator
-    is gone; `network`: what only sockets tell.
+    the full pool did harm. `occupancy`: its trace, for a forecast; `fine_occupancy`: (time, occupancy) after steps.
+    `generator_lost`: why part of the load generator is gone; `network`: what only sockets tell.
     """
 
     pool: PoolState | None = None
@@ -95,6 +100,7 @@ class BackendStats:
     preemptions: int | None = None
     recomputed_tokens: int = 0
     occupancy: OccupancyTrace | None = None
+    fine_occupancy: Sequence[tuple[float, float]] = ()
     server: str = ""
     generator_lost: str | None = None
     network: NetworkState | None = None

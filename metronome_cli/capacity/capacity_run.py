@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,10 +22,13 @@ from metronome_cli.audio.open_audio import open_audio
 from metronome_cli.backends.in_process.backend import InProcessBackend
 from metronome_cli.backends.in_process.loading import load_model
 from metronome_cli.backends.interface import Backend, BackendTraits
+from metronome_cli.backends.websocket.backend import WebsocketBackend
 from metronome_cli.capacity.aimd import AimdGains
 from metronome_cli.capacity.bisect_search import Search
+from metronome_cli.capacity.canary import alone_replies
 from metronome_cli.capacity.conclusion import Conclusion
 from metronome_cli.capacity.context import TrialContext, batches_to_confirm
+from metronome_cli.capacity.cycles import run_cycles
 from metronome_cli.capacity.plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
 from metronome_cli.capacity.policy_comparison import (
     ADMISSION_GAINS,
@@ -35,6 +39,7 @@ from metronome_cli.capacity.policy_comparison import (
 )
 from metronome_cli.capacity.repeats import predicted_collapse, run_repeats
 from metronome_cli.capacity.replay import TraceReplay, check_replayable, recorded_load
+from metronome_cli.capacity.scripted_audio import open_scripted
 from metronome_cli.capacity.summary import summarize
 from metronome_cli.capacity.trace_match import KeptLoad
 from metronome_cli.capacity.trial import Trial, TrialOutcome
@@ -43,12 +48,14 @@ from metronome_cli.core.errors import EngineError, Status, exit_code_for
 from metronome_cli.core.formatting import duration, plural
 from metronome_cli.core.stop import LoadInterrupted, StopRequest
 from metronome_cli.forecast.trace_forecast import with_forecast
+from metronome_cli.load.script import Script
 from metronome_cli.load.trace import LoopedAudio
 from metronome_cli.measure.environment import environment
 from metronome_cli.measure.machine_load import CpuLoadSampler
 from metronome_cli.measure.stall import StallDetector
 from metronome_cli.results.audio_files import AudioFiles
 from metronome_cli.results.capacity_result import TrialResult
+from metronome_cli.results.cycles_result import Cycles
 from metronome_cli.results.events import Observer, ObserverGroup
 from metronome_cli.results.forecast_result import Forecast
 from metronome_cli.results.load_generator import generator_of
@@ -106,6 +113,8 @@ class CapacityRun:
         self.forecast: Forecast | None = None  # of the trial that says most about the pool
         self.error: str | None = None
         self.audio = AudioFiles()
+        self.script: Script | None = None
+        self.cycles: Cycles | None = None
         self.stalls = StallDetector()
         self._load = CpuLoadSampler()
         self._build = build
@@ -115,7 +124,10 @@ class CapacityRun:
     def run(self) -> Report:
         plan = self.plan
         seed = self.kept_load.audio_seed
-        speech, self.audio = open_audio(plan.audio, plan.profile.frame, seed, self.observer)
+        if plan.script is None:
+            speech, self.audio = open_audio(plan.audio, plan.profile.frame, seed, self.observer)
+        else:
+            speech, self.audio, self.script = open_scripted(plan, seed, self.observer)
         streams = self.kept_load.open(speech, whole_frames=self.traits.whole_frames)
         self._announce()
         try:
@@ -171,6 +183,8 @@ class CapacityRun:
             return
         context = self._context(self.backend, audio)
         self._tell_of_few_batches(context)
+        if plan.canary:
+            context = replace(context, canary=alone_replies(context, plan.length_s))
         if plan.compare or plan.guard:
             self._compare(context)
         elif self.kept_load.recorded is not None:
@@ -180,6 +194,14 @@ class CapacityRun:
         elif plan.trials is not None and plan.sessions is not None:
             policies = list(dict.fromkeys([plan.profile.policy_spec, plan.bounded_policy()]))
             run_repeats(context, policies, plan.sessions, plan.trials, predicted_collapse, into=self.trials)
+        elif (
+            plan.cycles is not None
+            and plan.sessions is not None
+            and isinstance(self.backend, WebsocketBackend)
+        ):
+            self.cycles = run_cycles(
+                context, plan.sessions, plan.cycles, plan.cycle_wait_s, self.backend.occupancy, self.points
+            )
         elif plan.sessions is not None:
             self._judge_one(context, plan.sessions)
         else:
@@ -214,6 +236,10 @@ class CapacityRun:
             began_s=self._began_s,
             stalls=self.stalls,
             trace_recorder=self.kept_load.recorder,
+            playback_delays_s=plan.playback_delays_s,
+            script=self.script,
+            churn=plan.churn,
+            callers=plan.callers,
         )
 
     def _note(self, outcome: TrialOutcome) -> None:
@@ -294,7 +320,14 @@ class CapacityRun:
 
     def _findings(self) -> Conclusion:
         return Conclusion(
-            self.plan, self._status(), self.points, self.arms, self.trials, self.search, self.replay
+            self.plan,
+            self._status(),
+            self.points,
+            self.arms,
+            self.trials,
+            self.search,
+            self.replay,
+            self.cycles,
         )
 
     def _busy_cores(self) -> float | None:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metronome_cli.capacity.bisect_search import Search
+from metronome_cli.capacity.by_delay import by_delay
 from metronome_cli.capacity.plan import CapacityPlan
 from metronome_cli.capacity.replay import TraceReplay
 from metronome_cli.capacity.scout import SearchState
 from metronome_cli.core.errors import Status, Verdict
 from metronome_cli.results.capacity_result import Capacity, TrialResult
+from metronome_cli.results.cycles_result import Cycles
 from metronome_cli.results.measured import ObjectiveResult
 from metronome_cli.results.policy_runs import PolicyRun, RepeatSeries
 
@@ -26,6 +28,7 @@ class Conclusion:
     trials: Sequence[RepeatSeries] = ()
     search: Search | None = None
     replay: TraceReplay | None = None
+    cycles: Cycles | None = None
 
     @property
     def found(self) -> SearchState:
@@ -118,6 +121,8 @@ class Conclusion:
             memory_ceiling_sessions=search.memory_limit if search and search.memory_known else None,
             controller=search.gains.as_dict() if search else {},
             ramp_windows=search.ramp_timeline if search else [],
+            by_delay=by_delay(self.plan.playback_delays_s, self.points),
+            cycles=self.cycles,
             trials=list(self.points),
         )
 

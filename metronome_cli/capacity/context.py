@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from metronome_cli.backends.interface import Backend, KvDemand, RunSetup
@@ -11,9 +11,14 @@ from metronome_cli.capacity.offered_load import Admission, OfferedLoad, TakeDown
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.clock import ClockName
 from metronome_cli.core.session import Batching, SessionSpec
+from metronome_cli.load.callers import Callers
+from metronome_cli.load.churn import Churn
+from metronome_cli.load.script import Script
 from metronome_cli.load.trace import LoopedAudio, NoRecorder, TraceRecorder, TraceTrial, trace_session
 from metronome_cli.load.workload import Workload, generated_workload
 from metronome_cli.measure.confidence import batches_needed
+from metronome_cli.measure.listener import Listener, ListenerSetup
+from metronome_cli.measure.listener_verdict import limits_of
 from metronome_cli.measure.objective import Objective
 from metronome_cli.measure.recorder import Recorder
 from metronome_cli.measure.stall import StallDetector, Still
@@ -22,6 +27,14 @@ from metronome_cli.results.events import Observer
 
 CONFIDENCE = 0.99
 ROOM_FOR_BAD = 2.2  # times the batches that a trial without a bad one needs: room for one or two
+
+
+@dataclass(frozen=True, slots=True)
+class AloneReplies:
+    """Replies of session 0 alone on the server, by turn, ms: two passes."""
+
+    first_ms: Mapping[int, float]
+    again_ms: Mapping[int, float]
 
 
 @dataclass(slots=True)
@@ -74,6 +87,11 @@ class TrialContext:
     stalls: StallDetector | Still = field(default_factory=Still)
     progress: Progress = field(default_factory=Progress)
     trace_recorder: TraceRecorder = field(default_factory=NoRecorder)
+    canary: AloneReplies | None = None  # what one session heard alone
+    callers: Callers = field(default_factory=Callers)  # sessions that misbehave
+    churn: Churn | None = None  # None: every session lasts the session length
+    script: Script | None = None  # when users speak; None: all the time
+    playback_delays_s: tuple[float, ...] = (0.0,)  # the first is judged
     recorded: Workload | None = None  # of a load trace; None: turns are drawn from the seed
 
     @property
@@ -94,7 +112,7 @@ class TrialContext:
         """Audio and turns of every session."""
         if self.recorded is not None:
             return self.recorded
-        return generated_workload(self.audio, self.profile.turn_taking, self.seed)
+        return generated_workload(self.audio, self.profile.turn_taking, self.seed, self.script, self.callers)
 
     def kv_demand(self) -> KvDemand | None:
         """What a session needs of the pool at the end of the session length; None if it cannot be told."""
@@ -119,6 +137,7 @@ class TrialContext:
             objective.limit for objective in self.objectives if tail_share(objective.metric) is not None
         ]
         recorder = Recorder(self.deadline_ms, limits, period_s=self.period_s)
+        recorder.listener = self._listener()
         before = self.backend.describe()
         setup = RunSetup(
             profile=self.profile,
@@ -141,6 +160,24 @@ class TrialContext:
             arrivals=arrivals,
             admission=admission,
             take_down=self._take_down(head),
+        )
+
+    def _listener(self) -> Listener | None:
+        """What plays the sessions' sound; None if the backend returns none."""
+        sound, (delay_s, *others) = self.backend.traits.sound, self.playback_delays_s
+        if sound == "none":
+            return None
+        return Listener(
+            ListenerSetup(
+                self.period_s,
+                steady=sound == "steady",
+                context_limit=self.backend.traits.context_limit,
+                delay_s=delay_s,
+                other_delays_s=tuple(others),
+                headroom_s=self.period_s if sound == "frames" else None,
+                alone_ms=None if self.canary is None else self.canary.first_ms,
+                limits=limits_of(self.objectives, self.playback_delays_s),
+            )
         )
 
     def _take_down(self, head: TraceTrial | None) -> TakeDown | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from metronome_cli.audio.open_audio import check_audio
-from metronome_cli.backends.websocket.backend import WebsocketBackend, WebsocketSetup, at_rate
+from metronome_cli.backends.websocket.backend import TRAITS, WebsocketSetup, at_rate
 from metronome_cli.backends.websocket.endpoint import candidates, endpoint
 from metronome_cli.capacity.dry_run import aligned, plan_dict
 from metronome_cli.capacity.duration import DurationEstimate, estimate_duration
@@ -85,7 +85,7 @@ def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
     kept_load = KeptLoad(replace(plan, profile=profile, clock="real", batching="continuous"), ObserverGroup())
     recorded, plan = kept_load.recorded, kept_load.plan
     if recorded is not None:
-        check_replayable(recorded, WebsocketBackend.traits)
+        check_replayable(recorded, TRAITS)
     check_audio(plan.audio, profile.frame)
     return ServerOutline(
         target=shown(remote.target),

@@ -12,10 +12,10 @@ from metronome_cli.core.errors import Verdict
 from metronome_cli.core.formatting import format_time, plural
 from metronome_cli.core.types import EndReason
 from metronome_cli.measure.histogram import LatencyHistogram
+from metronome_cli.measure.judgement import Judgement
 from metronome_cli.measure.objective import Objective
 from metronome_cli.measure.recorder import NOT_LOST, Recorder
 from metronome_cli.measure.verdict import (
-    Judgement,
     drift_reason,
     judge_all,
     lateness_reason,
@@ -24,7 +24,7 @@ from metronome_cli.measure.verdict import (
     stall_reason,
 )
 from metronome_cli.results.capacity_result import LimitingFactor, TrialEnd
-from metronome_cli.results.measured import Collapse, LatencyMs, ObjectiveResult
+from metronome_cli.results.measured import Collapse, LatencyMs, ObjectiveResult, OccupancySeries
 from metronome_cli.results.network_stats import NetworkStats, Spread
 
 BUSY_SHARE = 0.5  # of a core: a process that uses less was kept from running
@@ -58,11 +58,14 @@ class Seen:
     confidence: float
     rejected_at_once: int = 0
     collapse: Collapse | None = None
+    delay_s: float | None = None  # of playback; None: the one that is judged first
 
     @property
     def judgements(self) -> list[Judgement]:
         """One for each objective, listed in order; what could not be measured is inconclusive."""
-        judged = judge_all(self.objectives, self.recorder, self.stats.occupancy_max, self.confidence)
+        judged = judge_all(
+            self.objectives, self.recorder, self.stats.occupancy_max, self.confidence, self.delay_s
+        )
         if not self.deaf:
             return judged
         late = self.late or "the load generator was late"
@@ -307,6 +310,18 @@ def objective_result(judgement: Judgement) -> ObjectiveResult:
         unit=judgement.unit,
         confidence=judgement.confidence,
         reason=judgement.reason,
+    )
+
+
+def occupancy_series(stats: BackendStats) -> OccupancySeries | None:
+    """The pool's occupancy in time; None if it was not seen."""
+    points = list(stats.fine_occupancy)
+    if not points and stats.occupancy is not None:
+        points = list(zip(stats.occupancy.t_s.tolist(), stats.occupancy.occupancy.tolist(), strict=True))
+    if not points:
+        return None
+    return OccupancySeries(
+        t_s=[round(t_s, 4) for t_s, _ in points], occupancy=[round(level, 6) for _, level in points]
     )
 
 

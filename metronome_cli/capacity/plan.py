@@ -12,6 +12,9 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.core.clock import ClockName
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.session import Batching
+from metronome_cli.load.callers import Callers
+from metronome_cli.load.churn import Churn
+from metronome_cli.load.script import BUILT_IN, ScriptLine, built_in_script, parse_script
 from metronome_cli.measure.objective import Objective
 
 DEFAULT_CONFIRM_STEPS = 1000
@@ -46,6 +49,17 @@ class CapacityPlan:
     offered: int | None = None
     arrival_rate_per_s: float | None = None
     trials: int | None = None
+    playback_delays_s: tuple[float, ...] = (0.0,)  # of listeners; the first is judged
+    only_these: bool = (
+        False  # the user named the objectives: nothing else of a server's sound and turns is judged
+    )
+    hears_server: bool = False  # a server's sound is played
+    callers: Callers = field(default_factory=Callers)  # sessions that misbehave
+    cycles: int | None = None  # of filling a server and leaving it
+    cycle_wait_s: float = 60.0  # alone, after each
+    canary: bool = False  # one session is heard alone as well
+    churn: Churn | None = None  # None: every session lasts the session length
+    script: Path | None = None  # what users say, and when; None: they speak all the time
     record: Path | None = None  # where to keep the load
     replay: Path | None = None  # a kept load to give again
     argv: tuple[str, ...] = ()
@@ -58,7 +72,24 @@ class CapacityPlan:
             given = (Objective("p99", "<", round(self.profile.frame.deadline_s * 1e3, 6), "ms"),)
         if not any(objective.metric == "empty" for objective in given):
             given += (Objective.parse("empty<1%"),)
-        return given
+        return given + (() if self.only_these else tuple(map(Objective.parse, self._heard_objectives)))
+
+    @property
+    def _heard_objectives(self) -> tuple[str, ...]:
+        """What is judged of a server's sound and turns if no objective is given."""
+        heard = ("underrun<1%",) if self.hears_server else ()
+        return (*heard, "unanswered<5%", "broken<1%") if self.script is not None else heard
+
+    def script_lines(self) -> tuple[ScriptLine, ...]:
+        """The script. Raises UsageError if its file cannot be read or is none."""
+        if self.script is None or str(self.script) == BUILT_IN:
+            return built_in_script()
+        try:
+            return parse_script(self.script.read_text(encoding="utf-8"), f"--script {self.script}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"--script {self.script}: cannot be read: {error}", hint=f"a text file, or {BUILT_IN}"
+            ) from None
 
     @property
     def judges(self) -> bool:

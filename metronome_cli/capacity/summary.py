@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from metronome_cli.capacity.by_delay import in_words
+from metronome_cli.capacity.cycles import in_words as cycles_in_words
 from metronome_cli.core.formatting import (
     duration,
     format_bound,
@@ -35,7 +37,9 @@ def summarize(report: Report, decisive: TrialResult | None) -> str:
         return (
             "Interrupted before anything was measured." if report.status == "interrupted" else "Not measured."
         )
-    prefix, suffix = _interrupted(report), _on_a_busy_machine(report)
+    prefix, suffix = _interrupted(report), in_words(capacity.by_delay) + _on_a_busy_machine(report)
+    if capacity.cycles is not None:
+        suffix = cycles_in_words(capacity.cycles) + suffix
     if capacity.method == "single":
         return prefix + _single(capacity, decisive) + suffix
     if capacity.safe_sessions is None:

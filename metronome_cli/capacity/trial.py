@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from metronome_cli.capacity.context import TrialContext
+from metronome_cli.capacity.heard import canary, heard_results, misbehaved
 from metronome_cli.capacity.offered_load import OfferedLoad, admit_all
 from metronome_cli.capacity.outcome import (
     Seen,
     classify,
     collapse_result,
     network_stats,
+    occupancy_series,
     trial_counts,
     verdict_of,
 )
@@ -30,13 +32,16 @@ from metronome_cli.core.formatting import plural
 from metronome_cli.core.session import SessionSpec
 from metronome_cli.forecast.trace_forecast import forecast_of
 from metronome_cli.load.arrivals import at_once, spread_ages
+from metronome_cli.load.churn import most_at_once
 from metronome_cli.load.trace import TraceTrial
 from metronome_cli.measure.confidence import batches_needed
+from metronome_cli.measure.judgement import Judgement
 from metronome_cli.measure.recorder import Counts, TrialEvidence
 from metronome_cli.measure.silence import silence_timeout_s
-from metronome_cli.measure.verdict import EXTREME_SHARE, Judgement, lateness_reason, stall_reason
+from metronome_cli.measure.verdict import EXTREME_SHARE, lateness_reason, stall_reason
 from metronome_cli.results.capacity_result import TrialResult
 from metronome_cli.results.forecast_result import Forecast
+from metronome_cli.results.listener_result import DelayVerdict
 from metronome_cli.results.measured import Collapse
 
 WARM_UP_BATCHES = 12
@@ -106,10 +111,13 @@ class Trial:
         self.plan = plan
         self.admission = admission
         self.collapse: Collapse | None = None
-        self._replaces = sessions is None and plan.ages == "spread" and context.backend.traits.sets_age
+        churns = context.churn is not None and not plan.memory_only
+        self._replaces = (
+            not churns and sessions is None and plan.ages == "spread" and context.backend.traits.sets_age
+        )
         self._sessions = self._planned() if sessions is None else sessions
         self.load: OfferedLoad = context.open_load(
-            slots or plan.sessions,
+            slots or max(plan.sessions, most_at_once(self._sessions) if churns else 0),
             head or plan.head,
             self._sessions,
             admit_all if admission is None else lambda session: admission.admits(session, self.load),
@@ -118,6 +126,8 @@ class Trial:
 
     def _planned(self) -> Sequence[SessionSpec]:
         length_s, count, plan = self.context.session_length_s, self.plan.sessions, self.plan
+        if self.context.churn is not None and not plan.memory_only:
+            return list(self.context.churn.sessions(count, plan.length_s or length_s, self.context.seed))
         if not self.context.backend.traits.sets_age:
             return list(at_once([0.0] * count, plan.length_s or length_s))
         if plan.ages == "spread":
@@ -152,6 +162,7 @@ class Trial:
             self.load.close()
         except EngineError as error:
             gone = error
+        self.load.recorder.close(end_s)
         self.context.trace_recorder.end(min(end_s, self.plan.length_s or math.inf))
         if self.context.stop():  # an interrupt also interrupts the engine: that is no failure of it
             failure = gone = None
@@ -192,6 +203,8 @@ class Trial:
         while recorder.total.batches < self._warm_up_batches and len(self.load) and not self.context.stop():
             if self.load.run.stats().generator_lost is not None:
                 return
+            if self.context.backend.traits.batch == "period" and until_s >= self._quiet_warm_up_s:
+                break  # a model that listens owes no frames
             until_s = max(until_s, self._now_s) + self.context.period_s
             self.load.run_until(until_s)
         left_out = not recorder.lost and not self.load.run.stats().blocked
@@ -205,6 +218,11 @@ class Trial:
             return WARM_UP_BATCHES
         length_s = self.plan.length_s or self.context.session_length_s
         return min(WARM_UP_BATCHES, max(1, int(WARM_UP_SHARE * length_s / self.context.period_s)))
+
+    @property
+    def _quiet_warm_up_s(self) -> float:
+        """How long warm-up lasts at most if no frames are owed."""
+        return 2 * self._warm_up_batches * self.context.period_s
 
     def _finished(self) -> bool:
         plan, now_s, recorder, stats = self.plan, self._now_s, self.load.recorder, self.load.run.stats()
@@ -336,6 +354,10 @@ class Trial:
             windows=self.windows.windows,
             windows_merged=self.windows.timeline.each,
             network=network_stats(recorder, stats),
+            occupancy=occupancy_series(stats),
+            canary=canary(recorder.listener, context.canary),
+            misbehaved=misbehaved(recorder.misbehaved),
+            **heard_results(recorder.listener, self._at_other_delays(seen)),
         )
         return TrialOutcome(
             result=result,
@@ -349,6 +371,15 @@ class Trial:
             failure=failure or gone,
             shed=self.load.shed,
         )
+
+    def _at_other_delays(self, seen: Seen) -> list[DelayVerdict]:
+        """The verdict under each further playback delay."""
+        found = []
+        for delay_s in self.context.playback_delays_s[1:]:
+            at_delay = replace(seen, delay_s=delay_s)
+            verdict, _ = verdict_of(at_delay, *classify(at_delay))
+            found.append(DelayVerdict(delay_ms=delay_s * 1e3, verdict=verdict))
+        return found
 
     def _slots(self, seen: Seen) -> int | None:
         """How many sessions a server took when it rejected others, unless its pool was full."""

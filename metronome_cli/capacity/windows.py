@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from metronome_cli.backends.interface import BackendStats
 from metronome_cli.capacity.context import TrialContext
+from metronome_cli.capacity.heard import heard_now
 from metronome_cli.capacity.offered_load import OfferedLoad
 from metronome_cli.capacity.progress import PhaseProgress
 from metronome_cli.core.formatting import duration, format_utc
@@ -54,6 +55,7 @@ class Windows:
 
         `warm_up`: the window counts nowhere else.
         """
+        self.load.recorder.look(self.load.run.clock.now())
         counts, stats = self.load.recorder.close_window(), self.load.run.stats()
         point = self._timeline_point(counts, stats, warm_up)
         self.timeline.add(point)
@@ -127,6 +129,7 @@ class Windows:
             told_by_server=context.backend.traits.server_reported,
             done=done.words,
             budget_s=context.progress.time_limit_s,
+            heard=heard_now(self.load.recorder.listener),
             window=None if point.warm_up else self._counts(counts),
         )
 

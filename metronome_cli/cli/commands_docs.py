@@ -15,6 +15,8 @@ VALUES = {
     "SHARE": "`1%` or `0.01`",
     "RATE": "`2.5/s`, `150/m`",
     "N": "a whole number",
+    "SHARES": "`mute:5%,dead:2%,reset:2%,stall:1%`, at most half of all",
+    "LENGTHS": "`exp:3m`, `lognormal:3m,0.8` or `fixed:3m`: distribution and mean",
     "WORD": "one of the words that its meaning lists",
     "POLICY": "`unbounded`, `window(W, S)`, `ring(W)` or `recycle(W)`, W and S in tokens; quote it in a shell",
     "OBJECTIVE": "`p99<80ms`, `max<200ms`, `misses<0.1%`, `empty<1%`, `occupancy<90%`, `streak<3`; quote it",

@@ -6,10 +6,12 @@ length confirms, in real time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from metronome_cli.backends.interface import Sound
 from metronome_cli.backends.websocket.backend import (
-    WebsocketBackend,
+    TRAITS,
     WebsocketSetup,
     at_rate,
     connect_backend,
@@ -19,8 +21,30 @@ from metronome_cli.capacity.plan import CapacityPlan
 from metronome_cli.core.errors import StoppedError, UsageError
 from metronome_cli.core.http import shown
 from metronome_cli.core.stop import LoadInterrupted, StopRequest
+from metronome_cli.measure.objective import Objective
 from metronome_cli.results.events import Observer, ObserverGroup
 from metronome_cli.results.run_report import Report
+
+OF_TURNS = ("unanswered", "talked_over", "reply", "yield", "unyielding", "startled", "reply.added")
+OF_ANSWERS = ("gappy", "broken", "rtf")
+
+
+def check_heard(objectives: Sequence[Objective], sound: Sound, protocol: str, *, scripted: bool) -> None:
+    """Raises UsageError for an objective that this protocol, or calls without a script, cannot tell."""
+    for objective in (one for one in objectives if one.of_listener):
+        name = objective.time[0] if objective.time is not None else objective.metric
+        if sound == "none":
+            raise UsageError(
+                f"--slo {objective}: {protocol} sends no sound to listen to",
+                hint="p99, misses and empty can be told",
+            )
+        if name in OF_TURNS and not scripted:
+            raise UsageError(f"--slo {objective}: users have no turns", hint="add --script turns")
+        if name in OF_ANSWERS and sound == "steady":
+            raise UsageError(
+                f"--slo {objective}: {protocol} sends sound without end, and no answers",
+                hint="underrun, gap and, with --script, reply and unanswered can be told",
+            )
 
 
 def run_on_server(
@@ -45,5 +69,7 @@ def run_on_server(
     except LoadInterrupted:
         raise StoppedError("stopped before the server was connected", stop.signum) from None
     profile = at_rate(plan.profile, backend.endpoint.traits.sample_rate)
-    plan = replace(plan, profile=profile, clock="real", batching="continuous")
-    return run_capacity(plan, observer, stop, lambda plan, observer: backend, WebsocketBackend.traits)
+    sound = backend.traits.sound
+    check_heard(plan.objectives, sound, backend.endpoint.traits.name, scripted=plan.script is not None)
+    plan = replace(plan, profile=profile, clock="real", batching="continuous", hears_server=sound != "none")
+    return run_capacity(plan, observer, stop, lambda plan, observer: backend, TRAITS)

@@ -17,6 +17,8 @@ from metronome_cli.config.settings import Settings
 from metronome_cli.config.settings_table import SETTINGS
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.quantities import parse_duration
+from metronome_cli.load.callers import Callers
+from metronome_cli.load.churn import Churn
 from metronome_cli.probe.latency_grid import DEFAULT_AGES_S, DEFAULT_BATCHES, LatencyGrid
 from metronome_cli.probe.latency_report import LatencyProbePlan
 from metronome_cli.probe.quality_options import QualityOptions
@@ -41,6 +43,7 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
     return CapacityPlan(
         profile=profile,
         objectives=tuple(settings["slo"]),
+        only_these=settings.given("slo"),
         audio=tuple(settings["audio"]),
         clock=settings["clock"],
         batching=settings["batching"],
@@ -59,6 +62,15 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
         offered=settings["offered_sessions"],
         arrival_rate_per_s=settings["arrival_rate"],
         trials=settings["repeat"],
+        playback_delays_s=tuple(sorted(set(settings["playback_delay"] or (0.0,)))),
+        canary=settings["canary"],
+        cycles=settings["cycles"],
+        cycle_wait_s=settings["cycle_wait"],
+        script=settings["script"],
+        callers=Callers()
+        if settings["callers"] is None
+        else read_as("--callers", Callers.parse, settings["callers"]),
+        churn=None if settings["churn"] is None else read_as("--churn", Churn.parse, settings["churn"]),
         record=settings["record"],
         replay=settings["replay"],
         argv=argv_of(settings),
@@ -227,7 +239,8 @@ def quality_plan(settings: Settings, asked: QualityOptions) -> QualityProbePlan:
 
 _CALLERS_DECIDE = (
     "workers", "ray_address", "protocol", "metrics_url", "occupancy_metric", "served_model_name", "ca_file",
-    "connect_timeout", "ready_timeout", "idle_timeout", "reconnect", "turn_end",
+    "connect_timeout", "ready_timeout", "idle_timeout", "reconnect", "turn_end", "script",
+    "callers", "canary", "cycles", "cycle_wait",
 )  # fmt: skip
 
 
@@ -238,10 +251,16 @@ def _check(settings: Settings) -> None:
                 f"{SETTINGS[key].flag} is for callers of a server",
                 hint="give --url, or leave it out: an engine runs here",
             )
+    if settings["script"] is not None and (settings["record"] or settings["replay"]):
+        raise UsageError("--script: a load trace keeps no script", hint="leave --record and --replay out")
     if settings["replay"] is None:
         settings.profile.check_length(settings["session_length"])
     else:
         _check_replay(settings)
+    if settings["canary"] and settings["script"] is None:
+        raise UsageError("--canary pairs the turns of a script", hint="add --script turns")
+    if settings["cycles"] is not None and settings["sessions"] is None:
+        raise UsageError("--cycles needs --sessions", hint="say how many sessions fill the server")
     if settings["repeat"] is not None and settings["sessions"] is None:
         raise UsageError("--repeat needs --sessions", hint="say how many sessions each trial holds")
     if settings["sessions"] is not None and settings["sessions"] > settings["max_sessions"]:

@@ -112,6 +112,11 @@ def duration(given: Any) -> float:
     return seconds
 
 
+def delay(given: Any) -> float:
+    """Seconds, 0 included."""
+    return parse_duration(_quantity(given, "0ms, 120ms"))
+
+
 def size(given: Any) -> int:
     """Bytes, more than none."""
     count = parse_size(_quantity(given, "2GiB, 96GB"))

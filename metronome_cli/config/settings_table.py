@@ -144,6 +144,45 @@ SETTINGS: dict[str, Setting] = {
             None,
             "objectives",
         ),
+        Setting(
+            "playback_delay",
+            readers.several(readers.delay, ","),
+            "How long a listener waits before playing, such as 0ms,120ms.",
+            otherwise="0ms",
+        ),
+        Setting(
+            "cycles", readers.whole(2), "Fill the server and leave it this often: does capacity come back?"
+        ),
+        Setting(
+            "cycle_wait",
+            readers.duration,
+            "How long the server is left alone after each cycle.",
+            60.0,
+        ),
+        Setting(
+            "canary",
+            readers.flag,
+            "Hear one session alone first, and tell what load adds to its replies.",
+            False,
+        ),
+        Setting(
+            "callers",
+            readers.text,
+            "Sessions that misbehave, such as mute:5%,reset:2%.",
+            otherwise="none",
+        ),
+        Setting(
+            "churn",
+            readers.text,
+            "Session lengths, such as exp:3m; sessions come and go.",
+            otherwise="none: all sessions last the session length",
+        ),
+        Setting(
+            "script",
+            readers.path,
+            "What users say to a server, and when: turns, or a file.",
+            otherwise="they speak all the time",
+        ),
         Setting("sessions", readers.whole(1), "Judge this many sessions and nothing else."),
         Setting("max_sessions", readers.whole(1), "Never try more sessions than this.", 4096),
         Setting(

@@ -114,6 +114,8 @@ def format_measured(value: float | None, unit: str) -> str:
         return NO_DATA
     if unit == "ms":
         return f"{format_ms(value)} ms" if value < LONG_MS else duration(value / 1e3)
+    if unit == "ratio":
+        return f"{value:.3g}"
     return percent(value) if unit in ("fraction", "%") else number(value)
 
 
@@ -121,6 +123,8 @@ def format_bound(limit: float, unit: str) -> str:
     """A limit as it was given, without rounding: "80 ms", "62.5 ms", "0.15 %", "1 h"."""
     if unit == "ms":
         return f"{plain_number(limit)} ms" if limit < LONG_MS else duration(limit / 1e3)
+    if unit == "ratio":
+        return plain_number(limit)
     return f"{plain_number(round(limit * 100, 9))} %" if unit in ("fraction", "%") else number(limit)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from metronome_cli.core.call_events import CallEvent
 from metronome_cli.core.types import Audio, EndReason
 
 Batching = Literal["continuous", "periodic"]  # a step when a frame is due, or one a period
@@ -140,7 +141,31 @@ class FrameGivenUp:
     """A streaming session gave a frame up: nothing came for so long that the engine is not just slow."""
 
 
-SessionEvent = FrameBatch | SessionStarted | SessionEnded | Reconnected | BacklogReported
+@dataclass(frozen=True, slots=True)
+class MisbehavedEnded:
+    """A session that misbehaved on purpose is over, `held_s` after it began to.
+
+    `by_server`: the server ended it; else it was still held when its time was over, or broke off by itself.
+    """
+
+    session: int
+    behaviour: str
+    held_s: float
+    by_server: bool
+    detail: str = ""
+
+
+SessionEvent = (
+    FrameBatch | SessionStarted | SessionEnded | Reconnected | BacklogReported | CallEvent | MisbehavedEnded
+)
 HostEvent = (
-    FrameResult | FrameSent | FrameGivenUp | SessionStarted | SessionEnded | Reconnected | BacklogReported
+    FrameResult
+    | FrameSent
+    | FrameGivenUp
+    | SessionStarted
+    | SessionEnded
+    | Reconnected
+    | BacklogReported
+    | CallEvent
+    | MisbehavedEnded
 )

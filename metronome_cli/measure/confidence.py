@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import math
 
+REPEATED = 10  # each evaluation of several is held to this part of the error
+
 
 def batches_needed(share: float, confidence: float = 0.99) -> int:
     """Steps without one bad that prove the bad share is at most `share` (0..1)."""
@@ -47,3 +49,32 @@ def binomial_interval(hits: int, total: int, confidence: float = 0.90) -> tuple[
     """Two-sided exact interval of a proportion."""
     one_sided = 1 - (1 - confidence) / 2
     return lower_bound(hits, total, one_sided), upper_bound(hits, total, one_sided)
+
+
+def is_refuted(bad: float, batches: float, share: float, confidence: float) -> bool:
+    """Whether `bad` of `batches` refute the bound. Evaluated repeatedly, so at a tenth of the error."""
+    return lower_bound(bad, batches, 1 - (1 - confidence) / REPEATED) > share or (share == 0 and bad > 0)
+
+
+def is_proved(bad: float, batches: float, share: float, confidence: float) -> bool:
+    """Whether `bad` of `batches` prove the bound, in a trial that is evaluated repeatedly until they do.
+
+    Without a bad frame there is one evaluation that counts: at the number of batches that the confidence asks for.
+    With one the trial continues, so each further evaluation is held to a tenth of the error. At a true share of
+    exactly the limit a pass then comes out in at most 1.1 % of trials at 99 % (tests/measure/test_coverage.py).
+    """
+    return upper_bound(bad, batches, confidence if bad == 0 else 1 - (1 - confidence) / REPEATED) <= share
+
+
+def batches_to_settle(bad: float, batches: float, share: float, confidence: float) -> int:
+    """Further good batches after which `bad` of all would prove the share."""
+    low, high = 0, max(batches_needed(share, confidence), math.ceil(batches))
+    while not is_proved(bad, batches + high, share, confidence) and high < 10**9:
+        high *= 2
+    while low < high:
+        middle = (low + high) // 2
+        if is_proved(bad, batches + middle, share, confidence):
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from metronome_cli.core.call_events import CallEvent, CallEventKind
 from metronome_cli.measure.block_share import BlockShare, block_length_s
 from metronome_cli.measure.heartbeat import Beats, CacheLength
-from metronome_cli.measure.playback import CONCEALED_S, GAPPY_S, CallPlayback
+from metronome_cli.measure.paired import Bounded, differences, median_interval
+from metronome_cli.measure.playback import GAPPY_S, CallPlayback
+from metronome_cli.measure.starved_periods import StarvedPeriods
 from metronome_cli.measure.turns import CallTurns, Turn
 from metronome_cli.measure.values import LimitedValues
 
-SHARES = ("underrun", "gappy", "unanswered", "broken", "talked_over", "unyielding", "startled")
+CANARY = 0  # the session that is heard alone as well: it says the same at the same time in every trial
+SHARES = ("gappy", "unanswered", "broken", "talked_over", "unyielding", "startled")
 TIMES = ("reply", "yield", "endpoint", "think", "rtf")
 Kind = CallEventKind
 
@@ -29,37 +32,40 @@ Kind = CallEventKind
 class ListenerSetup:
     """How listeners play what comes. `steady`: each period of input brings sound, played as one stretch per call.
 
-    `limits`: for each time, such as `reply`, the limits that objectives set (ms; `rtf` times 1000).
+    `headroom_s`: how far a player may lag; None: one period if steady, else without end. `other_delays_s`: further
+    playback delays to keep evidence for. `limits`: for each time, such as `reply`, the limits that objectives set, in
+    ms; those of `rtf` times 1000. `alone_ms`: replies of the canary alone on the server, by turn.
     """
 
     period_s: float
     steady: bool = True
     delay_s: float = 0.0
+    other_delays_s: tuple[float, ...] = ()
+    headroom_s: float | None = None
     context_limit: int | None = None
     limits: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    alone_ms: Mapping[int, float] | None = None
 
 
 @dataclass(slots=True)
 class Call:
-    """One call as its listener hears it."""
+    """One call as its listener hears it; `others`: at further playback delays."""
 
     playback: CallPlayback
+    others: list[CallPlayback]
     cache: CacheLength
     turns: CallTurns = field(default_factory=CallTurns)
-    starved_in: dict[int, float] = field(default_factory=dict)  # by period, seconds
-    listened_to: int = -1  # last period that was counted
     answering: bool = False
     answer_sounds: bool = False  # the open answer has brought sound
-    first_s: float = 0.0  # of the open answer: first chunk
+    first_s: float = 0.0  # of the open answer: its first chunk
     last_s: float = 0.0
     media_s: float = 0.0  # of the open answer
     last_chunk_s: float = 0.0
 
-
-@dataclass(slots=True)
-class _Period:
-    listeners: int = 0
-    starved: int = 0
+    @property
+    def players(self) -> list[CallPlayback]:
+        """At each playback delay."""
+        return [self.playback, *self.others]
 
 
 class Listener:
@@ -68,6 +74,7 @@ class Listener:
     def __init__(self, setup: ListenerSetup) -> None:
         self.setup = setup
         self.calls: dict[int, Call] = {}
+        self._looked_s = 0.0
         self._take: dict[CallEventKind, Callable[[Call, CallEvent], None]] = {
             Kind.SOUND: self._sound,
             Kind.TEXT: self._text,
@@ -85,6 +92,9 @@ class Listener:
             Kind.GONE: lambda call, event: self._over(call, event.at_s, owing=True),
             Kind.ENDED: lambda call, event: self._over(call, event.at_s, owing=False),
         }
+        self.delays = {
+            delay_s: StarvedPeriods(setup.period_s) for delay_s in (setup.delay_s, *setup.other_delays_s)
+        }
         self._reset()
 
     def _reset(self) -> None:
@@ -95,15 +105,16 @@ class Listener:
         self.beats = Beats()
         self.asked = self.unheard = self.barge_ins = self.backchannels = self.no_chance = 0
         self.spill_s = 0.0
-        self._periods: dict[int, _Period] = {}
-        self._first_period = -1
 
-    def restart(self, now_s: float) -> None:
+    def restart(self) -> None:
         """Begin to count anew, as after warm-up; calls go on."""
         self._reset()
-        self._first_period = math.floor(now_s / self.setup.period_s)
+        now_s = self._looked_s
+        for periods in self.delays.values():
+            periods.restart(now_s)
         for call in self.calls.values():
-            call.playback.restart()
+            for player in call.players:
+                player.restart()
 
     def take(self, event: CallEvent) -> None:
         """Count one event. Events of one call come in order of time."""
@@ -116,18 +127,28 @@ class Listener:
 
     def look(self, now_s: float) -> None:
         """Account for what did not come until now."""
+        self._looked_s = now_s
         for call in self.calls.values():
             if self.setup.steady or call.answering:
-                call.playback.look(now_s)
+                for player in call.players:
+                    player.look(now_s)
             self._settle(call, now_s)
-        self._close_periods(math.floor(now_s / self.setup.period_s))
+        for periods in self.delays.values():
+            periods.close_before(now_s)
 
     def close(self, now_s: float) -> None:
         """The trial is over; open stretches end without owing anything more."""
         for call in self.calls.values():
             self._over(call, now_s, owing=False)
             self._settle(call, now_s)
-        self._close_periods(None)
+        for periods in self.delays.values():
+            periods.close_before(math.inf)
+
+    def longest_gap_at_s(self, delay_s: float) -> float | None:
+        """Longest gap of all calls at one of the delays; None before any sound."""
+        place = list(self.delays).index(delay_s)
+        heard = [call.players[place] for call in self.calls.values() if call.playback.need_s is not None]
+        return max((one.player.longest_s for one in heard), default=None)
 
     @property
     def heard(self) -> bool:
@@ -136,49 +157,42 @@ class Listener:
 
     @property
     def longest_gap_s(self) -> float | None:
-        """Longest gap of all calls; None before any sound."""
-        return max(
-            (c.playback.player.longest_s for c in self.calls.values() if c.playback.media_s), default=None
-        )
+        """At the first delay."""
+        return self.longest_gap_at_s(self.setup.delay_s)
+
+    def replies_ms(self, session: int) -> dict[int, float]:
+        """Replies of one session, by the number of its turn; turns without one are left out."""
+        call = self.calls.get(session)
+        turns = [] if call is None else call.turns.turns
+        return {turn.number: 1e3 * turn.reply_s for turn in turns if turn.reply_s is not None}
+
+    def added(self, confidence: float = 0.99) -> Bounded | None:
+        """What load adds to the replies of the canary, ms; None if it was not heard alone."""
+        if self.setup.alone_ms is None:
+            return None
+        return median_interval(differences(self.setup.alone_ms, self.replies_ms(CANARY)), confidence)
 
     # -- playback --------------------------------------------------------------------------------------------------
 
+    def share(self, metric: str, delay_s: float | None = None) -> BlockShare:
+        """The evidence of `underrun`, at a playback delay, or of one of `SHARES`."""
+        if metric == "underrun":
+            return self.delays[self.setup.delay_s if delay_s is None else delay_s].share
+        return self.shares[metric]
+
     def _new_call(self) -> Call:
-        setup = self.setup
-        headroom_s = setup.period_s if setup.steady else math.inf
-        call = Call(CallPlayback(setup.delay_s, headroom_s), CacheLength(setup.context_limit))
-        call.playback.listened = lambda from_s, to_s: self._listened(call, from_s, to_s)
-        call.playback.starved = lambda from_s, to_s: self._starved(call, from_s, to_s)
-        return call
+        return Call(
+            self._player(self.setup.delay_s),
+            [self._player(delay_s) for delay_s in self.setup.other_delays_s],
+            CacheLength(self.setup.context_limit),
+        )
 
-    def _listened(self, call: Call, from_s: float, to_s: float) -> None:
-        first = max(call.listened_to + 1, self._first_period, self._period(from_s))
-        last = self._period(to_s - 1e-9)
-        for period in range(first, last + 1):
-            self._periods.setdefault(period, _Period()).listeners += 1
-        call.listened_to = max(call.listened_to, last)
-
-    def _starved(self, call: Call, from_s: float, to_s: float) -> None:
-        period_s = self.setup.period_s
-        for period in range(max(self._first_period, self._period(from_s)), self._period(to_s - 1e-9) + 1):
-            part_s = min(to_s, (period + 1) * period_s) - max(from_s, period * period_s)
-            before_s = call.starved_in.get(period, 0.0)
-            call.starved_in[period] = before_s + part_s
-            if before_s <= CONCEALED_S < before_s + part_s:
-                self._periods.setdefault(period, _Period()).starved += 1
-        for period in [old for old in call.starved_in if old < self._period(to_s)]:
-            del call.starved_in[period]
-
-    def _period(self, at_s: float) -> int:
-        return math.floor(at_s / self.setup.period_s)
-
-    def _close_periods(self, before: int | None) -> None:
-        for period in sorted(self._periods):
-            if before is not None and period >= before:
-                break
-            counts = self._periods.pop(period)
-            starved = min(counts.starved, counts.listeners)
-            self.shares["underrun"].add(period * self.setup.period_s, starved, counts.listeners)
+    def _player(self, delay_s: float) -> CallPlayback:
+        setup, periods = self.setup, self.delays[delay_s].call()
+        headroom_s = setup.headroom_s
+        if headroom_s is None:
+            headroom_s = setup.period_s if setup.steady else math.inf
+        return CallPlayback(delay_s, headroom_s, periods.starved, periods.listened)
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +201,8 @@ class Listener:
         if seconds <= 0:
             return
         self.beats.beat(event.session, at_s, speaking=True)
-        call.playback.sound(at_s, seconds)
+        for player in call.players:
+            player.sound(at_s, seconds)
         if self.setup.steady:
             return
         until_s = call.playback.sounds_until_s
@@ -201,7 +216,8 @@ class Listener:
 
     def _text(self, call: Call, event: CallEvent) -> None:
         """First text of an answer stands for first sound where sound never stops."""
-        if self.setup.steady and not call.answer_sounds and call.turns.turns:
+        turns = call.turns.turns
+        if self.setup.steady and not call.answer_sounds and turns and event.at_s >= turns[-1].ends_s:
             call.answer_sounds = True
             call.turns.answer_began(event.at_s, event.at_s)
 
@@ -222,7 +238,8 @@ class Listener:
 
     def _answer_cancelled(self, call: Call, event: CallEvent) -> None:
         self._stop_signal(call, event.at_s)
-        call.playback.interrupt(event.at_s)
+        for player in call.players:
+            player.interrupt(event.at_s)
         self._end_answer(call, event.at_s, owing=False)
         self.shares["broken"].add(event.at_s, 0)
 
@@ -233,7 +250,8 @@ class Listener:
 
     def _end_answer(self, call: Call, at_s: float, *, owing: bool) -> None:
         if call.playback.open and not self.setup.steady:
-            call.playback.end(at_s, owing=owing and call.playback.sounds_until_s < at_s)
+            for player in call.players:
+                player.end(at_s, owing=owing and player.sounds_until_s < at_s)
             self.shares["gappy"].add(at_s, int(call.playback.longest_gaps_s[-1] > GAPPY_S))
         call.answering = call.answer_sounds = False
 
@@ -258,9 +276,13 @@ class Listener:
         if owing and call.answering:
             self.shares["broken"].add(at_s, 1)
         if self.setup.steady:
-            call.playback.end(at_s, owing=owing)
+            for player in call.players:
+                player.end(at_s, owing=owing)
         else:
             self._end_answer(call, at_s, owing=owing)
+        if not owing:
+            self._settle(call, at_s)
+            call.turns.forget_unsettled()
 
     # -- outcomes --------------------------------------------------------------------------------------------------
 

@@ -85,6 +85,7 @@ class CallPlayback:
     gappy: int = 0
     longest_gaps_s: list[float] = field(default_factory=list)  # of each stretch, at `delay_s`
     players: list[Player] = field(init=False)
+    _undelayed: Player = field(init=False)
     open: bool = False
     sounds_until_s: float = -math.inf  # when all sound that has come is played out
     _heard_s: float = 0.0  # media of the open stretch
@@ -94,6 +95,7 @@ class CallPlayback:
     def __post_init__(self) -> None:
         others = [delay for delay in DELAYS_S if delay != self.delay_s]
         self.players = [Player(delay) for delay in (self.delay_s, *others)]
+        self._undelayed = min(self.players, key=lambda player: player.delay_s)
 
     @property
     def player(self) -> Player:
@@ -121,6 +123,8 @@ class CallPlayback:
         offset_s = at_s - self._heard_s
         self.need_s = max(self.need_s or 0.0, offset_s - self._anchor_s)
         self._anchor_s = min(self._anchor_s, offset_s + self.headroom_s)
+        if offset_s <= self._undelayed.position_s <= offset_s + self.headroom_s:
+            return  # in time for the player without a delay, so for each
         self._tell(at_s)
         for player in self.players:
             player.hear(offset_s, self.headroom_s)

@@ -20,10 +20,12 @@ from typing import Literal
 
 import numpy as np
 
+from metronome_cli.core.call_events import CallEvent
 from metronome_cli.core.session import (
     BacklogReported,
     FrameBatch,
     FrameResult,
+    MisbehavedEnded,
     Reconnected,
     SessionEnded,
     SessionEvent,
@@ -32,6 +34,7 @@ from metronome_cli.core.session import (
 )
 from metronome_cli.core.types import EndReason
 from metronome_cli.measure.histogram import LatencyHistogram
+from metronome_cli.measure.listener import Listener
 from metronome_cli.measure.silence import silence_timeout_s
 
 FrameKind = Literal["ok", "late", "empty"]
@@ -271,6 +274,8 @@ class Recorder:
         self.reconnects = 0
         self.sent_s = 0.0
         self.received_s = 0.0
+        self.misbehaved: list[MisbehavedEnded] = []
+        self.listener: Listener | None = None  # hears what the sessions hear, if anything is to be played
         self.silence_timeout_s = silence_timeout_s(period_s)
         self._record: dict[type, Callable[..., None]] = {
             FrameBatch: self._record_batch,
@@ -278,6 +283,8 @@ class Recorder:
             SessionEnded: self._record_end,
             Reconnected: self._record_reconnect,
             BacklogReported: self._record_backlog,
+            CallEvent: self._record_call,
+            MisbehavedEnded: self.misbehaved.append,
         }
         self.reset()
 
@@ -294,6 +301,18 @@ class Recorder:
         self.miss_streak_max_anyway = 0
         for state in self.active.values():
             state.miss_streak = state.miss_streak_anyway = 0
+        if self.listener is not None:
+            self.listener.restart()
+
+    def look(self, now_s: float) -> None:
+        """Account for sound that has not come until now."""
+        if self.listener is not None:
+            self.listener.look(now_s)
+
+    def close(self, now_s: float) -> None:
+        """The trial is over: what still sounds owes nothing more."""
+        if self.listener is not None:
+            self.listener.close(now_s)
 
     def opened(self, spec: SessionSpec) -> None:
         """A session is being opened; its events follow."""
@@ -418,6 +437,10 @@ class Recorder:
     def _record_reconnect(self, event: Reconnected) -> None:
         self.reconnects += 1
         self.details.setdefault(f"{event.reason}, and back", event.detail)
+
+    def _record_call(self, event: CallEvent) -> None:
+        if self.listener is not None:
+            self.listener.take(event)
 
     def _record_backlog(self, event: BacklogReported) -> None:
         self.server_backlog.add(event.seconds * 1e3)

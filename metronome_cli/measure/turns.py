@@ -163,6 +163,10 @@ class CallTurns:
             settled.append(turn)
         return settled
 
+    def forget_unsettled(self) -> None:
+        """The call ended as planned: what was still open then says nothing."""
+        self._judged, self._overlaps_judged = len(self.turns), len(self.overlaps)
+
     def finished_overlaps(self, now_s: float) -> list[Overlap]:
         """Overlaps whose time to yield has passed and that were not handed out before."""
         settled = []

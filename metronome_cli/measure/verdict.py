@@ -23,7 +23,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from metronome_cli.core.errors import Verdict
-from metronome_cli.measure.confidence import batches_needed, lower_bound, upper_bound
+from metronome_cli.measure.confidence import (
+    batches_needed,
+    batches_to_settle,
+    is_proved,
+    is_refuted,
+    lower_bound,
+)
+from metronome_cli.measure.judgement import Judgement, make_judgement
+from metronome_cli.measure.listener_verdict import judge_listener
 from metronome_cli.measure.objective import Objective
 from metronome_cli.measure.recorder import DELAY_FACTOR, Recorder
 
@@ -36,29 +44,6 @@ EXTREME_SHARE = 0.01
 BLOCK_S = 10.0  # of a block, and
 BLOCK_PERIODS = 10  # at the least
 FEWEST_BLOCKS = 8
-REPEATED = 10  # each evaluation of several is held to this part of the error
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Verdict on one objective. `measured` is in the objective's unit.
-
-    `bad` of `effective` batches, of which `allowed` may be bad; `batches_missing` good ones would settle it.
-    `promising`: not refuted, and with no more bad batches than the objective allows in so many, or a single one.
-    """
-
-    objective: str
-    metric: str
-    verdict: Verdict
-    measured: float | None
-    limit: float
-    unit: str
-    confidence: float
-    reason: str = ""
-    batches_missing: int = 0
-    bad: float = 0.0
-    effective: float = 0.0
-    promising: bool = False
 
 
 def tail_share(metric: str) -> float | None:
@@ -97,9 +82,15 @@ def judge(
     confidence: float = 0.99,
     *,
     anyway: bool = False,
+    delay_s: float | None = None,
 ) -> Judgement:
-    """One objective against what was measured; `anyway`: as if the load generator had been on time."""
+    """One objective against what was measured.
+
+    `anyway`: as if the load generator had been on time; `delay_s`: one of the listener's playback delays.
+    """
     total, share = recorder.total, allowed_share(objective)
+    if objective.of_listener:
+        return judge_listener(objective, recorder.listener, total.batches, confidence, delay_s)
     if total.batches == 0:
         return _open(objective, confidence, "no frame was measured", batches_needed(0.01))
     if share is None:
@@ -117,7 +108,7 @@ def judge(
 
 
 def _open(objective: Objective, confidence: float, reason: str, missing: int) -> Judgement:
-    nothing = _result(objective, "inconclusive", None, confidence, reason, missing)
+    nothing = make_judgement(objective, "inconclusive", None, confidence, reason, missing)
     return replace(nothing, promising=missing == 0)
 
 
@@ -203,70 +194,19 @@ def _judge_share(
     else:
         missing = math.ceil(ratio * batches_to_settle(bad, effective, share, confidence))
         reason += f"; {missing:,} more batches without one would settle it"
-    result = _result(objective, verdict, measured, confidence, reason, missing)
+    result = make_judgement(objective, verdict, measured, confidence, reason, missing)
     promising = result.promising and bad <= max(1.0, share * effective)
     return replace(result, bad=bad, effective=effective, promising=promising)
 
 
-def is_refuted(bad: float, batches: float, share: float, confidence: float) -> bool:
-    """Whether `bad` of `batches` refute the bound. Evaluated repeatedly, so at a tenth of the error."""
-    return lower_bound(bad, batches, 1 - (1 - confidence) / REPEATED) > share or (share == 0 and bad > 0)
-
-
-def is_proved(bad: float, batches: float, share: float, confidence: float) -> bool:
-    """Whether `bad` of `batches` prove the bound, in a trial that is evaluated repeatedly until they do.
-
-    Without a bad frame there is one evaluation that counts: at the number of batches that the confidence asks for.
-    With one the trial continues, so each further evaluation is held to a tenth of the error. At a true share of
-    exactly the limit a pass then comes out in at most 1.1 % of trials at 99 % (tests/measure/test_coverage.py).
-    """
-    return upper_bound(bad, batches, confidence if bad == 0 else 1 - (1 - confidence) / REPEATED) <= share
-
-
-def batches_to_settle(bad: float, batches: float, share: float, confidence: float) -> int:
-    """Further good batches after which `bad` of all would prove the share."""
-    low, high = 0, max(batches_needed(share, confidence), math.ceil(batches))
-    while not is_proved(bad, batches + high, share, confidence) and high < 10**9:
-        high *= 2
-    while low < high:
-        middle = (low + high) // 2
-        if is_proved(bad, batches + middle, share, confidence):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
 def _judge_extreme(objective: Objective, value: float, batches: int, confidence: float) -> Judgement:
     if not objective.holds(value):
-        return _result(objective, "fail", value, confidence, "exceeded at least once")
+        return make_judgement(objective, "fail", value, confidence, "exceeded at least once")
     missing = batches_needed(EXTREME_SHARE, confidence) - batches
     if missing > 0:
         reason = f"{missing:,} batches short of a proof"
-        return _result(objective, "inconclusive", value, confidence, reason, missing)
-    return _result(objective, "pass", value, confidence, f"never exceeded in {batches:,} batches")
-
-
-def _result(
-    objective: Objective,
-    verdict: Verdict,
-    measured: float | None,
-    confidence: float,
-    reason: str,
-    missing: int = 0,
-) -> Judgement:
-    return Judgement(
-        str(objective),
-        objective.metric,
-        verdict,
-        measured,
-        objective.limit,
-        objective.unit,
-        confidence,
-        reason,
-        missing,
-        promising=verdict != "fail",
-    )
+        return make_judgement(objective, "inconclusive", value, confidence, reason, missing)
+    return make_judgement(objective, "pass", value, confidence, f"never exceeded in {batches:,} batches")
 
 
 def drift_reason(recorder: Recorder) -> str | None:
@@ -310,17 +250,24 @@ def is_timing(metric: str) -> bool:
 
 
 def judge_all(
-    objectives: Sequence[Objective], recorder: Recorder, occupancy_max: float | None, confidence: float
+    objectives: Sequence[Objective],
+    recorder: Recorder,
+    occupancy_max: float | None,
+    confidence: float,
+    delay_s: float | None = None,
 ) -> list[Judgement]:
-    """Every objective. A failure that the load generator's own lateness could have caused is inconclusive."""
+    """Every objective, what is heard at one of the listener's playback delays.
+
+    A failure that the load generator's own lateness could have caused is inconclusive.
+    """
     late = lateness_reason(recorder)
-    judged = [judge(objective, recorder, occupancy_max, confidence) for objective in objectives]
+    judged = [judge(one, recorder, occupancy_max, confidence, delay_s=delay_s) for one in objectives]
     if late is None:
         return judged
     return [
         replace(one, verdict="inconclusive", reason=late)
         if one.verdict == "fail"
-        and is_timing(one.metric)
+        and (is_timing(one.metric) or objective.of_listener)
         and not _fails_anyway(objective, recorder, confidence)
         else one
         for objective, one in zip(objectives, judged, strict=True)
@@ -328,7 +275,7 @@ def judge_all(
 
 
 def _fails_anyway(objective: Objective, recorder: Recorder, confidence: float) -> bool:
-    if recorder.stalled_s:  # how long each frame was delayed is not known
+    if recorder.stalled_s or objective.of_listener:  # how long each frame was delayed is not known
         return False
     return judge(objective, recorder, None, confidence, anyway=True).verdict == "fail"
 

@@ -7,7 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from metronome_cli.core.errors import Verdict
-from metronome_cli.results.measured import Collapse, LatencyMs, ObjectiveResult, Window
+from metronome_cli.results.cycles_result import Cycles
+from metronome_cli.results.listener_result import Beats, Canary, Context, Misbehaved, Playback, Rtf, Turns
+from metronome_cli.results.measured import Collapse, LatencyMs, ObjectiveResult, OccupancySeries, Window
 from metronome_cli.results.network_stats import NetworkStats
 from metronome_cli.results.part import Natural, ReportPart
 
@@ -81,10 +83,37 @@ class TrialResult(ReportPart):
     """Where the run stopped carrying output; null: it did not."""
     windows: list[Window] = Field(default_factory=list)
     """The point's windows in order."""
+    occupancy: OccupancySeries | None = None
+    """Occupancy of the pool, a point per frame period or second if that is shorter, thinned if long; null: not seen."""
     windows_merged: Natural = 1
     """Windows that each entry of a long timeline stands for: peaks are the highest, counts are sums."""
+    playback: Playback | None = None
+    """What listeners heard; null: no sound came."""
+    turns: Turns | None = None
+    """Turns of the users; null: none were planned, and no answer ended."""
+    beats: Beats | None = None
+    """Answers while the model listens; null: the server sends none."""
+    context: Context | None = None
+    """Caches of single sessions; null: the server does not report them."""
+    misbehaved: list[Misbehaved] = Field(default_factory=list)
+    """Sessions that misbehaved on purpose, by what they did; they are not judged."""
+    canary: Canary | None = None
+    """One session against itself alone on the server; null: `--canary` was off, or its turns were not answered."""
+    rtf: Rtf | None = None
+    """Speed of answers; null: none of more than one chunk ended."""
     network: NetworkStats | None = None
     """What only sockets tell; null where the engine ran in this process."""
+
+
+class DelayCapacity(ReportPart):
+    """The answer under one playback delay, of the trials that were run."""
+
+    delay_ms: float
+    """The playback delay."""
+    safe_sessions: Natural | None = None
+    """Largest number of sessions that held every objective; null: none did."""
+    first_failing: Natural | None = None
+    """Smallest number of sessions that failed; null: none did."""
 
 
 class Capacity(ReportPart):
@@ -116,5 +145,9 @@ class Capacity(ReportPart):
     """Every gain of the controller."""
     ramp_windows: list[Window] = Field(default_factory=list)
     """The controller's windows while it looked for the range."""
+    by_delay: list[DelayCapacity] = Field(default_factory=list)
+    """The answer at each playback delay, if several were asked for."""
+    cycles: Cycles | None = None
+    """Whether capacity comes back after sessions have left; null: not asked for."""
     trials: list[TrialResult] = Field(default_factory=list)
     """Every point in the order in which it was measured."""

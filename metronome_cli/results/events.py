@@ -26,6 +26,26 @@ class WindowHistogram:
 
 
 @dataclass(frozen=True, slots=True)
+class HeardNow:
+    """What listeners have heard so far in a trial; None means no data yet. Milliseconds."""
+
+    longest_gap_ms: float | None = None
+    starved_share: float | None = None
+    need_p50_ms: float | None = None
+    need_max_ms: float | None = None
+    asked: int = 0
+    answered: int = 0
+    reply_p50_ms: float | None = None
+    reply_p95_ms: float | None = None
+    talked_over: int = 0
+    yield_p95_ms: float | None = None
+    listens_share: float | None = None  # of the model's answers
+    cache: int | None = None  # longest, in positions
+    cache_limit: int | None = None
+    full_in_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The run now, taken a few times a second. Milliseconds of the run's own clock; None means no data yet."""
 
@@ -58,6 +78,7 @@ class Snapshot:
     session_views: Sequence[SessionView] = ()  # how each open session does, in order of opening
     verdict: str | None = None  # the verdict so far, one short sentence
     random_weights: bool = True
+    heard: HeardNow | None = None  # None: nothing is listened to
     window: WindowHistogram | None = None  # None: no frames that count
     has_sessions: bool = (
         True  # False: work that serves nobody, whose counts of sessions and frames say nothing

@@ -77,6 +77,15 @@ class Window(ReportPart):
     """Whether the window was left out of every count and percentile of its run: an engine's first steps."""
 
 
+class OccupancySeries(ReportPart):
+    """Occupancy of a trial's KV pool in time, fine enough to forecast from."""
+
+    t_s: list[float]
+    """Times on the trial clock, ascending."""
+    occupancy: list[float]
+    """Used blocks / all blocks at these times, 0 to 1."""
+
+
 class Collapse(ReportPart):
     """The instant at which a run stopped carrying output, and what was seen then."""
 

@@ -22,7 +22,7 @@ from metronome_cli.core.formatting import (
     plural,
     time_line,
 )
-from metronome_cli.results.events import BatchKind, Snapshot
+from metronome_cli.results.events import BatchKind, HeardNow, Snapshot
 from metronome_cli.ui.glyphs import Glyphs, bar, level, printable
 from metronome_cli.ui.history import ViewHistory
 from metronome_cli.ui.panels import arrange, panels_of
@@ -94,6 +94,8 @@ def _rows(view: DashboardState, width: int, glyphs: Glyphs) -> DashboardLayout:
         _sessions(page, snap)
         _latency(page, snap)
         _frames(page, snap)
+    if snap.heard is not None:
+        _heard(page, snap.heard)
     _pool(page, snap)
     _stages(page, snap)
     _points(page, view.points)
@@ -251,6 +253,34 @@ def _frames(page: DashboardLayout, snap: Snapshot) -> None:
         empty,
     ]
     page.row(5, "answered", cells)
+
+
+def _heard(page: DashboardLayout, heard: HeardNow) -> None:
+    """What listeners hear, the turns of the users, and the caches of single calls."""
+    if heard.longest_gap_ms is not None:
+        starved = Text(
+            f"starved {percent(heard.starved_share)}", style="bold red" if heard.starved_share else ""
+        )
+        delay = f"delay needed {format_ms(heard.need_p50_ms)} ms, at most {format_ms(heard.need_max_ms)}"
+        page.row(
+            5, "heard", [Text(f"longest gap {format_ms(heard.longest_gap_ms)} ms"), starved, Text(delay)]
+        )
+    if heard.asked:
+        reply = f"reply p50 {format_ms(heard.reply_p50_ms)} ms, p95 {format_ms(heard.reply_p95_ms)}"
+        missing = "bold red" if heard.answered < heard.asked else ""
+        cells = [
+            Text(f"{heard.asked:,} asked"), Text(f"{heard.answered:,} answered", style=missing), Text(reply),
+            Text(f"{heard.talked_over:,} talked over"),
+        ]  # fmt: skip
+        if heard.yield_p95_ms is not None:
+            cells.append(Text(f"stops in {format_ms(heard.yield_p95_ms)} ms"))
+        page.row(5, "turns", cells)
+    if heard.listens_share is not None:
+        page.row(3, "units", [Text(f"listens {percent(heard.listens_share)}")])
+    if heard.cache is not None:
+        of = "" if heard.cache_limit is None else f" of {heard.cache_limit:,}"
+        full = [] if heard.full_in_s is None else [Text(f"full in {format_seconds(heard.full_in_s)}")]
+        page.row(4, "context", [Text(f"{heard.cache:,}{of} in the oldest call"), *full])
 
 
 def _pool(page: DashboardLayout, snap: Snapshot) -> None:

@@ -21,7 +21,7 @@ def test_calls_on_time_starve_in_no_period() -> None:
             listener.take(CallEvent(session, 0.08 * k + 0.01 * session, K.SOUND, 0.08))
         listener.look(0.08 * k + 0.05)
     listener.close(40.0)
-    underrun = listener.shares["underrun"]
+    underrun = listener.share("underrun")
     assert underrun.bad == 0
     assert underrun.units == pytest.approx(3 * 500, abs=5)
     assert underrun.effective()[1] == pytest.approx(500, abs=3)
@@ -37,7 +37,7 @@ def test_one_stall_of_one_call_is_counted_in_the_periods_that_it_spans() -> None
             )
         listener.look(0.08 * k)
     listener.close(8.0)
-    assert listener.shares["underrun"].bad == 5
+    assert listener.share("underrun").bad == 5
     assert listener.longest_gap_s == pytest.approx(0.4)
     assert listener.calls[0].playback.need_s == pytest.approx(0.4)
     assert listener.calls[1].playback.need_s == pytest.approx(0.0)
@@ -50,7 +50,20 @@ def test_a_delay_hides_a_stall_that_is_no_longer() -> None:
         listener.take(CallEvent(0, at_s, K.SOUND, 0.08))
         listener.look(at_s)
     listener.close(8.0)
-    assert listener.shares["underrun"].bad == 0
+    assert listener.share("underrun").bad == 0
+
+
+def test_every_delay_that_is_asked_for_has_its_evidence() -> None:
+    listener = Listener(ListenerSetup(0.08, delay_s=0.0, other_delays_s=(0.2, 0.4)))
+    for k in range(100):
+        at_s = max(0.08 * k, 4.4) if 50 <= k < 55 else 0.08 * k
+        listener.take(CallEvent(0, at_s, K.SOUND, 0.08))
+        listener.look(at_s)
+    listener.close(8.0)
+    bad = [listener.delays[delay_s].share.bad for delay_s in (0.0, 0.2, 0.4)]
+    assert bad[0] == 5
+    assert 0 < bad[1] < 5
+    assert bad[2] == 0
 
 
 def test_a_stream_that_stops_starves_until_the_last_look() -> None:
@@ -58,8 +71,8 @@ def test_a_stream_that_stops_starves_until_the_last_look() -> None:
     listener.take(CallEvent(0, 0.0, K.SOUND, 0.08))
     for tick in range(1, 41):
         listener.look(tick * 0.08)
-    assert listener.shares["underrun"].bad == 39
-    assert listener.shares["underrun"].units == 40
+    assert listener.share("underrun").bad == 39
+    assert listener.share("underrun").units == 40
 
 
 def test_silence_between_answers_is_not_listened_to() -> None:
@@ -70,8 +83,8 @@ def test_silence_between_answers_is_not_listened_to() -> None:
         listener.take(CallEvent(0, start_s + 0.1, K.ANSWER_DONE))
     listener.look(20.0)
     listener.close(20.0)
-    assert listener.shares["underrun"].bad == 0
-    assert listener.shares["underrun"].units == pytest.approx(50, abs=2)
+    assert listener.share("underrun").bad == 0
+    assert listener.share("underrun").units == pytest.approx(50, abs=2)
     assert listener.shares["gappy"].units == 2
     assert listener.shares["broken"].units == 2
 
@@ -110,11 +123,12 @@ def test_what_came_before_a_restart_counts_nowhere() -> None:
     listener = steady()
     listener.take(CallEvent(0, 0.0, K.SOUND, 0.08))
     listener.take(CallEvent(0, 1.0, K.SOUND, 0.08))
-    listener.restart(1.04)
+    listener.look(1.04)
+    listener.restart()
     for k in range(1, 50):
         listener.take(CallEvent(0, 1.0 + 0.08 * k, K.SOUND, 0.08))
     listener.close(5.0)
-    assert listener.shares["underrun"].bad == 0
+    assert listener.share("underrun").bad == 0
     assert listener.longest_gap_s == 0.0
 
 

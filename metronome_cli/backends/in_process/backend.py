@@ -29,6 +29,7 @@ class InProcessBackend:
         sets_age=True,
         batch="step",
         in_this_process=True,
+        sound="frames",
     )
 
     def __init__(self, make_engine: EngineFactory, profile: Profile) -> None:

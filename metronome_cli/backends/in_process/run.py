@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from metronome_cli.backends.interface import BackendStats, RunSetup
 from metronome_cli.backends.step_engine import StepEngine
+from metronome_cli.core.call_events import CallEvent, CallEventKind
 from metronome_cli.core.clock import make_clock
 from metronome_cli.core.session import (
     AudioStream,
@@ -31,6 +32,7 @@ from metronome_cli.core.session import (
     TurnSchedule,
 )
 from metronome_cli.core.types import EndReason, FrameInput, FrameOutput, PoolState, StepResult
+from metronome_cli.measure.fine_occupancy import FineOccupancy
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class PacedSession:
     stream: AudioStream
     turns: TurnSchedule
     next_frame: int = 0
+    answering: bool = False  # the model spoke in the last frame
 
     @property
     def due_s(self) -> float:
@@ -75,7 +78,7 @@ class StepRun:
         self._queue: list[tuple[float, int]] = []  # (due, index)
         self._free_s = 0.0  # when the last step was done
         self._delay_s = 0.0  # that the generator has caused up to then
-        self._stats = _Stats(engine.pool())
+        self._stats = _Stats(engine.pool(), self._period_s)
 
     def open(self, session: SessionSpec) -> None:
         clocked = time.perf_counter()
@@ -172,7 +175,26 @@ class StepRun:
         ]
         self._setup.record(FrameBatch(frames, late_s, self._delay_s, result.stages_s))
         for session, outcome in answered:
+            self._let_hear(session, outcome)
+        for session, outcome in answered:
             self._after_frame(session, outcome)
+
+    def _let_hear(self, session: PacedSession, outcome: FrameOutput) -> None:
+        """Play what the engine returns: a run of frames in which the model speaks is an answer, due with its first."""
+        tell, now_s = self._tell_call, self._free_s
+        speaks = session.model_speaks()
+        if speaks and not session.answering:
+            session.answering = True
+            tell(session, session.due_s, CallEventKind.TURN, session.due_s)
+            tell(session, now_s, CallEventKind.ANSWER_BEGAN)
+        elif session.answering and not speaks:
+            session.answering = False
+            tell(session, now_s, CallEventKind.ANSWER_DONE)
+        if speaks and outcome.delivered:
+            tell(session, now_s, CallEventKind.SOUND, self._period_s)
+
+    def _tell_call(self, session: PacedSession, at_s: float, kind: CallEventKind, value: float = 0.0) -> None:
+        self._setup.record(CallEvent(session.index, at_s, kind, value))
 
     def _after_frame(self, session: PacedSession, outcome: FrameOutput) -> None:
         """Queue the session's next frame, or end it."""
@@ -187,6 +209,7 @@ class StepRun:
             self._end(session, "fell_behind")
 
     def _end(self, session: PacedSession, reason: EndReason) -> None:
+        self._tell_call(session, self.clock.now(), CallEventKind.ENDED)
         self._engine.close(session.slot)
         self._forget(session, reason)
 
@@ -214,7 +237,8 @@ class StepRun:
 class _Stats:
     """What the results of steps have shown so far."""
 
-    def __init__(self, pool: PoolState) -> None:
+    def __init__(self, pool: PoolState, period_s: float) -> None:
+        self._fine = FineOccupancy.of_period(period_s)
         self.pool = pool
         self._stage_occupancy: dict[str, float] = {}  # of further stages' pools, after the last step
         self._occupancy_max = 0.0
@@ -227,6 +251,7 @@ class _Stats:
         self._preemptions += result.preemptions
         self._recomputed_tokens += result.recomputed_tokens
         self._occupancy_max = max(self._occupancy_max, result.pool.occupancy)
+        self._fine.add(now_s, result.pool.occupancy)
         self._stage_occupancy = {stage: pool.occupancy for stage, pool in result.other_pools.items()}
         full = _full_pool(result)
         if self._pool_full_s is None and full is not None:
@@ -242,6 +267,7 @@ class _Stats:
             blocked=self._pool_full_s is not None,
             preemptions=self._preemptions,
             recomputed_tokens=self._recomputed_tokens,
+            fine_occupancy=self._fine.points,
         )
 
 

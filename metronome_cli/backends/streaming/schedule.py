@@ -17,6 +17,7 @@ class SendSchedule:
         self._pieces = beat.pieces
         self._period_s = beat.period_s
         self._piece_s = beat.period_s / beat.pieces
+        self.lifetime_s = lifetime_s
         self._frames = lifetime_s / beat.period_s - 1e-9
 
     def due_s(self, pieces: int) -> float:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from metronome_cli.backends.interface import BackendTraits, KvDemand, RunSetup
 from metronome_cli.backends.streaming.pacing import Pacing, pacing_of
@@ -25,6 +25,7 @@ from metronome_cli.backends.websocket.endpoint import (
     endpoint,
     probe_connection,
 )
+from metronome_cli.backends.websocket.heard import CONTEXT_LIMITS, sound_of
 from metronome_cli.backends.websocket.idle_call import check_unit, learn_answers
 from metronome_cli.backends.websocket.message_cache import EncodedLoop, encode_loop
 from metronome_cli.backends.websocket.monitor import EVERY_S, ServerMonitor
@@ -130,20 +131,21 @@ def at_rate(profile: Profile, sample_rate: int) -> Profile:
     return profile.model_copy(update={"frame": frame})
 
 
+TRAITS = BackendTraits(
+    name="websocket",
+    clocks=frozenset({"real"}),
+    fresh_engine=False,
+    sets_age=False,
+    batch="period",
+    server_reported=True,
+    whole_frames=True,
+    policy="the server's own",
+    whose="The server's",
+)
+
+
 class WebsocketBackend:
     """Implements `Backend`. `fetch` gets the text of one scrape."""
-
-    traits: ClassVar[BackendTraits] = BackendTraits(
-        name="websocket",
-        clocks=frozenset({"real"}),
-        fresh_engine=False,
-        sets_age=False,
-        batch="period",
-        server_reported=True,
-        whole_frames=True,
-        policy="the server's own",
-        whose="The server's",
-    )
 
     def __init__(
         self,
@@ -154,6 +156,9 @@ class WebsocketBackend:
         scrape_every_s: float = EVERY_S,
     ) -> None:
         self.endpoint = found
+        self.traits = replace(
+            TRAITS, sound=sound_of(found.traits), context_limit=CONTEXT_LIMITS.get(found.traits.name)
+        )
         self._starter = starter
         self._fetch = fetch
         self._metric = metric
@@ -163,13 +168,29 @@ class WebsocketBackend:
     def describe(self) -> dict[str, Any]:
         return {**self.endpoint.describe(), "weights": "unknown"}
 
+    def occupancy(self) -> float | None:
+        """The fullest engine's pool now, 0 to 1; None if the server's metrics do not tell it."""
+        if self._fetch is None:
+            return None
+        try:
+            reading = read_any(parse(self._fetch()), self._metric)
+        except (OSError, UsageError, ValueError):
+            return None
+        return max(reading.occupancy.values(), default=None)
+
     def kv_demand(self, profile: Profile, age_s: float) -> KvDemand | None:
         return None
 
     def start(self, setup: RunSetup) -> StreamingRun:
         clock, pacing = RealClock(), pacing_of(setup.profile)
         host_setup = HostSetup(
-            self.endpoint, setup.workload.audio, pacing, clock.zero_s, self._encoded_loop(setup, pacing)
+            self.endpoint,
+            setup.workload.audio,
+            pacing,
+            clock.zero_s,
+            self._encoded_loop(setup, pacing),
+            setup.workload.script,
+            setup.workload.callers,
         )
         hosts = self._starter(host_setup)
         monitor = ServerMonitor(

@@ -7,6 +7,8 @@ Handshake, control frames, limits and closing stay the library's.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -108,3 +110,11 @@ async def close_within_1s(line: ClientConnection) -> None:
         line.transport.abort()
         closing.cancel()
         await asyncio.gather(closing, return_exceptions=True)
+
+
+def reset(line: ClientConnection) -> None:
+    """Break the connection off with a TCP reset, without a word of websocket."""
+    own = line.transport.get_extra_info("socket")
+    if own is not None:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line.transport.abort()

@@ -23,8 +23,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec
 
 from websockets.exceptions import ConnectionClosedOK
@@ -32,28 +32,41 @@ from websockets.exceptions import ConnectionClosedOK
 from metronome_cli.backends.streaming.pacing import Pacing
 from metronome_cli.backends.streaming.schedule import SendSchedule
 from metronome_cli.backends.websocket.answers import AnswerMatcher
-from metronome_cli.backends.websocket.connection import SessionConnection, close_within_1s, frame_messages
+from metronome_cli.backends.websocket.connection import (
+    SessionConnection,
+    close_within_1s,
+    frame_messages,
+    reset,
+)
 from metronome_cli.backends.websocket.endpoint import Endpoint, why_closed
+from metronome_cli.backends.websocket.heard import call_events, sound_of
 from metronome_cli.backends.websocket.message_cache import EncodedLoop, MessageCache, MessageSource
 from metronome_cli.backends.websocket.playback_answers import PlaybackMatcher
 from metronome_cli.backends.websocket.reconnect import reconnect_delay_s, should_reconnect
 from metronome_cli.backends.websocket.timers import TimerQueue
 from metronome_cli.backends.websocket.watchdog import SessionWatchdog
+from metronome_cli.core.call_events import CallEvent, CallEventKind
 from metronome_cli.core.session import (
     AudioStream,
     BacklogReported,
     FrameResult,
     FrameSent,
     HostEvent,
+    MisbehavedEnded,
     Reconnected,
     SessionEnded,
     SessionStarted,
 )
 from metronome_cli.core.types import EndReason, SessionOver
+from metronome_cli.load.callers import Behaviour
 from metronome_cli.protocols import messages
 from metronome_cli.protocols.interface import AnswerRule
 
 WATCH_S = 0.25
+RESET_SHARE = 0.5  # of a session's life, after which it breaks its connection off
+RESET_WITHIN_S = 60.0
+LONGEST_S = 1e8  # that a timer is set for
+PLANNED = ("completed", "shed")
 P = ParamSpec("P")
 
 
@@ -85,15 +98,29 @@ class WebsocketSession:
     """A caller. `lifetime_s` counts from its first sample."""
 
     def __init__(
-        self, index: int, hall: HostContext, stream: AudioStream, *, phase_s: float, lifetime_s: float
+        self,
+        index: int,
+        hall: HostContext,
+        stream: AudioStream,
+        *,
+        phase_s: float,
+        lifetime_s: float,
+        behaviour: Behaviour | None = None,
+        planned: Callable[[float], Iterator[CallEvent]] | None = None,
     ) -> None:
         self.index = index
         self._hall = hall
         self._now = hall.now
-        self._tell = hall.tell
+        self._behaviour = behaviour
+        self._begun_s = 0.0
+        self._tell: Callable[[HostEvent], None] = hall.tell if behaviour is None else self._tell_unjudged
         self._limits = hall.endpoint.limits
         self._stream = stream
         self._phase_s = phase_s
+        self._planned = planned
+        self._next_planned: CallEvent | None = None  # the next thing that the script has the user do
+        self._script: Iterator[CallEvent] = iter(())
+        self._listens = sound_of(hall.endpoint.traits) != "none"
         self._plan = SendSchedule(hall.beat, lifetime_s)
         self._patience = SessionWatchdog(hall.endpoint.limits, hall.beat)
         self._over: asyncio.Future[SessionOver] | None = None
@@ -245,6 +272,9 @@ class WebsocketSession:
         """The first reason counts."""
         if self._over is not None and not self._over.done():
             self._over.set_result(SessionOver(reason, self._hall.endpoint.without_secrets(detail)))
+            if self._listens and self._seated.is_set():
+                kind = CallEventKind.ENDED if reason in PLANNED else CallEventKind.GONE
+                self._tell(CallEvent(self.index, self._now(), kind))
 
     def _guarded(self, act: Callable[P, None]) -> Callable[P, None]:
         """The same act; what it raises ends this session, and no other, as a failure of the load generator."""
@@ -267,13 +297,53 @@ class WebsocketSession:
         plan = self._plan
         if plan.started_s is None:
             plan.started_s = self._now() + self._phase_s
+            if self._planned is not None:
+                self._script = self._planned(plan.started_s)
+                self._next_planned = next(self._script)
         else:
             self._miss()
         self._since_s = self._watched_s = max(plan.started_s, self._now())
         self._from_piece = plan.piece
         self._act = functools.partial(self._guarded(self._send), self._connection)
         self._patience.start(self._now())
+        if self._behaviour is not None:
+            self._misbehave(self._behaviour)
+            return
         self._prepare()
+
+    def _tell_unjudged(self, event: HostEvent) -> None:
+        """Of a session that misbehaves only its start and its end are told."""
+        if isinstance(event, SessionEnded):
+            by_server = self._seated.is_set() and event.reason not in PLANNED
+            if self._behaviour is not None and self._begun_s:
+                held_s = self._now() - self._begun_s
+                told = MisbehavedEnded(self.index, self._behaviour, held_s, by_server, event.detail)
+                self._hall.tell(told)
+            if by_server:
+                event = replace(event, reason="completed", detail="")
+        if isinstance(event, SessionStarted | SessionEnded):
+            self._hall.tell(event)
+
+    def _misbehave(self, behaviour: Behaviour) -> None:
+        """From now on, until the session's time is over or the server ends it."""
+        assert self._line is not None
+        self._begun_s, now_s = self._now(), self._now()
+        self._plan.next_due_s = math.inf
+        length_s = self._plan.lifetime_s
+        if behaviour in ("dead", "stall"):
+            self._line.transport.pause_reading()
+        if behaviour == "stall":
+            self._prepare()
+        elif behaviour == "reset":
+            self._prepare()
+            self._hall.wheel.at(now_s + RESET_SHARE * min(length_s, RESET_WITHIN_S), self._reset_connection)
+        else:
+            self._hall.wheel.at(now_s + min(length_s, LONGEST_S), lambda: self._end("completed"))
+
+    def _reset_connection(self) -> None:
+        if self._line is not None and self._alive:
+            self._end("completed")
+            reset(self._line)
 
     def _prepare(self) -> None:
         """Encode the next piece, and have it sent in its time."""
@@ -295,6 +365,7 @@ class WebsocketSession:
             line.put(self._ahead)
         now = self._now()
         self.answers.sent_audio(self._piece_s)
+        self._tell_planned(due_s + self._hall.beat.period_s)
         if plan.sent():
             self.answers.sent(plan.next_due_s)
             self._tell(FrameSent(plan.next_due_s, now - due_s))
@@ -303,6 +374,12 @@ class WebsocketSession:
             self._watch(line, now)
         if self._alive:
             self._prepare()
+
+    def _tell_planned(self, until_s: float) -> None:
+        """Tell what the user does next a period ahead, so that no answer is known before it."""
+        while self._next_planned is not None and self._next_planned.at_s <= until_s:
+            self._tell(self._next_planned)
+            self._next_planned = next(self._script, None)
 
     # -- listening ----------------------------------------------------------------------------------------------
 
@@ -314,6 +391,8 @@ class WebsocketSession:
             self._end(*tired)
             return
         for event in self._codec.read(message):
+            for heard in call_events(self.index, now, event) if self._listens else ():
+                self._tell(heard)
             self._take(event, now)
 
     def _gone(self) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from metronome_cli.backends.streaming.event_loop import EventLoopThread
 from metronome_cli.backends.streaming.local_host import LocalHost
@@ -19,6 +20,8 @@ from metronome_cli.backends.websocket.message_cache import EncodedLoop
 from metronome_cli.backends.websocket.session import HostContext, WebsocketSession
 from metronome_cli.backends.websocket.timers import TimerQueue
 from metronome_cli.core.session import SessionSpec
+from metronome_cli.load.callers import Callers
+from metronome_cli.load.script import Script
 from metronome_cli.load.trace import LoopedAudio
 
 
@@ -35,6 +38,8 @@ class HostSetup:
     pacing: Pacing
     zero_s: float
     loop: EncodedLoop | None = None
+    script: Script | None = None
+    callers: Callers = field(default_factory=Callers)
 
 
 @dataclass(slots=True)
@@ -55,6 +60,8 @@ class SocketHost(LocalHost[WebsocketSession]):
         super().__init__(EventLoopThread())
         self.clock = HostClock(setup.zero_s)
         self._audio = setup.audio
+        self._script = setup.script
+        self._callers = setup.callers
         now = self.clock.now
         self._shared = HostContext(
             setup.endpoint, setup.pacing, now, self.inbox.append, TimerQueue(now), loop=setup.loop
@@ -68,6 +75,10 @@ class SocketHost(LocalHost[WebsocketSession]):
             self._shared,
             self._audio.stream(index),
             phase_s=self._audio.phase_s(index),
+            behaviour=self._callers.behaviour(index),
+            planned=None
+            if self._script is None
+            else partial(self._script.events, index, self._audio.start(index)),
             lifetime_s=session.lifetime_s,
         )
         self.add(index, opened, opened.live())

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from metronome_cli.backends.websocket.socket_host import HostSetup, SocketHost
+from metronome_cli.core.call_events import CallEvent, CallEventKind
 from metronome_cli.core.session import (
     BacklogReported,
     FrameResult,
@@ -42,6 +43,7 @@ class WorkerReply:
     cpu_share: float | None = None
     records: array[float] = field(default_factory=lambda: array("d"))  # five a frame, as in FrameResult
     paced: array[float] = field(default_factory=lambda: array("d"))  # two a frame, as in Paced
+    heard: array[float] = field(default_factory=lambda: array("d"))  # four per event, as in CallEvent
     backlogs: array[float] = field(default_factory=lambda: array("d"))
     rare: list[HostEvent] = field(default_factory=list)
 
@@ -51,6 +53,8 @@ class WorkerReply:
             self.records.extend((news.session, news.due_s, news.done_s, news.expected, news.delivered))
         elif isinstance(news, FrameSent):
             self.paced.extend((news.due_s, news.late_s))
+        elif isinstance(news, CallEvent):
+            self.heard.extend((news.session, news.at_s, news.kind, news.value))
         elif isinstance(news, BacklogReported):
             self.backlogs.append(news.seconds)
         else:
@@ -64,6 +68,10 @@ class WorkerReply:
             yield FrameResult(int(session), due_s, done_s, int(expected), int(delivered))
         for at in range(0, len(paced), 2):
             yield FrameSent(paced[at], paced[at + 1])
+        heard = self.heard.tolist()
+        for at in range(0, len(heard), 4):
+            session, at_s, kind, value = heard[at : at + 4]
+            yield CallEvent(int(session), at_s, CallEventKind(int(kind)), value)
         yield from map(BacklogReported, self.backlogs)
         yield from self.rare
 

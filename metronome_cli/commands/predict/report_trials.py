@@ -19,7 +19,7 @@ from metronome_cli.forecast.extrapolation import FEWEST
 from metronome_cli.forecast.occupancy_trace import OccupancyTrace, clean_trace
 from metronome_cli.report.event_replay import confirmed
 from metronome_cli.results.capacity_result import Capacity, TrialResult
-from metronome_cli.results.measured import Window
+from metronome_cli.results.measured import OccupancySeries, Window
 from metronome_cli.results.run_report import Report
 
 LOOKS = ("screen", "ramp")
@@ -36,6 +36,7 @@ class ReportTrial:
     period_s: float  # NaN where the report does not say
     look: bool = False
     decisive: bool = False
+    fine: OccupancySeries | None = None  # None: the windows are all there is
 
     @property
     def told(self) -> bool:
@@ -44,9 +45,10 @@ class ReportTrial:
 
     def trace(self, file: Path) -> OccupancyTrace:
         """Its occupancy. Raises UsageError naming `file` for samples that cannot be."""
-        return clean_trace(
-            [(window.t_s, window.occupancy) for window in self.timeline], f"{file} ({self.name})"
-        )
+        where = f"{file} ({self.name})"
+        if self.fine is not None:
+            return clean_trace(list(zip(self.fine.t_s, self.fine.occupancy, strict=False)), where)
+        return clean_trace([(window.t_s, window.occupancy) for window in self.timeline], where)
 
     def rank(self, file: Path) -> tuple[bool, bool, bool, float]:
         """The larger one counts."""
@@ -93,7 +95,9 @@ def _of_search(report: Report) -> Iterable[ReportTrial]:
     decisive = _decisive(capacity)
     for point in capacity.trials:
         name = f"{plural(point.sessions, 'session')}, {point.purpose or 'point'}, {point.verdict}"
-        yield ReportTrial(name, point.windows, period_s, point.purpose in LOOKS, point is decisive)
+        yield ReportTrial(
+            name, point.windows, period_s, point.purpose in LOOKS, point is decisive, point.occupancy
+        )
 
 
 def _decisive(capacity: Capacity) -> TrialResult | None:
@@ -111,7 +115,7 @@ def _named_apart(runs: Iterable[ReportTrial]) -> Iterable[ReportTrial]:
         seen[run.name] += 1
         nth = seen[run.name]
         name = run.name if nth == 1 else f"{run.name} ({nth})"
-        yield ReportTrial(name, run.timeline, run.period_s, run.look, run.decisive)
+        yield ReportTrial(name, run.timeline, run.period_s, run.look, run.decisive, run.fine)
 
 
 def _period_s(report: Report) -> float:

@@ -6,6 +6,7 @@ from metronome_cli.report.html.capacity_plots import curve, stages
 from metronome_cli.report.html.cost_surface_plot import cost_surface
 from metronome_cli.report.html.forecast_plot import fleet, forecast, pool_fill
 from metronome_cli.report.html.latency_plots import against_age, against_sessions
+from metronome_cli.report.html.playback_plot import playback
 from metronome_cli.report.html.plotting import Plot
 from metronome_cli.report.html.quality_plots import perplexity_by_age, repetition_by_age
 from metronome_cli.report.html.timeline_plots import arms, timelines
@@ -16,6 +17,7 @@ def plots(report: Report) -> list[Plot]:
     """Every plot that the report has data for."""
     found = [
         curve(report),
+        playback(report),
         *timelines(report),
         stages(report),
         arms(report),

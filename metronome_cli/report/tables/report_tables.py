@@ -16,6 +16,7 @@ from metronome_cli.core.formatting import (
 )
 from metronome_cli.core.quantities import format_size
 from metronome_cli.report.tables.latency_tables import age_limits, cells, movers, policy_costs
+from metronome_cli.report.tables.listener_tables import listener_tables
 from metronome_cli.report.tables.quality_tables import quality_tables
 from metronome_cli.report.tables.surface_tables import device, surfaces
 from metronome_cli.report.tables.table import Column, Table, without_empty_columns
@@ -30,7 +31,8 @@ from metronome_cli.results.run_report import Report
 def tables(report: Report) -> list[Table]:
     """Every table that the report has something for."""
     found = [
-        objectives(report), points(report), wires(report), arms(report), trials(report), forecast(report),
+        objectives(report), points(report), *listener_tables(report), wires(report), arms(report), trials(report),
+        forecast(report),
         hazards(report), policy_costs(report), age_limits(report), *surfaces(report), device(report), movers(report),
         *quality_tables(report), cells(report), memory(report), assumptions(report), gaps(report),
         gpus(report), fleet(report),
