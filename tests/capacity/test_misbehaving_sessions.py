@@ -33,7 +33,7 @@ def test_the_others_are_judged_and_only_they(behaviour):
     assert found.behaviour == behaviour
     assert found.count == 2
     assert found.held_s.max is None, "the server ended none"
-    assert not any(result.ended_sessions.values())
+    assert not any(result.sessions_ended_early.values())
     assert 0.4 * plain.frames < result.frames < 0.8 * plain.frames
 
 
