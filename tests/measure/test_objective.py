@@ -22,8 +22,8 @@ from metronome_cli.measure.objective import METRICS, Objective
     ("misses<0.1%", ("misses", "<", 0.001, "fraction"), "misses<0.1%"),
     ("empty<0.01", ("empty", "<", 0.01, "fraction"), "empty<1%"),
     ("occupancy<=100%", ("occupancy", "<=", 1.0, "fraction"), "occupancy<=100%"),
-    ("streak<3", ("streak", "<", 3.0, "count"), "streak<3"),
-    ("lost_beat<=0", ("lost_beat", "<=", 0.0, "count"), "lost_beat<=0"),
+    ("miss_streak<3", ("miss_streak", "<", 3.0, "count"), "miss_streak<3"),
+    ("fell_behind<=0", ("fell_behind", "<=", 0.0, "count"), "fell_behind<=0"),
 ])  # fmt: skip
 def test_forms(text: str, parts: tuple[object, ...], canonical: str) -> None:
     objective = Objective.parse(text)
@@ -49,7 +49,7 @@ def objectives() -> st.SearchStrategy[Objective]:
     )
     count = st.builds(
         Objective,
-        st.sampled_from(["streak", "lost_beat"]),
+        st.sampled_from(["miss_streak", "fell_behind"]),
         st.sampled_from(["<", "<="]),
         st.integers(1, 10**8).map(float),
         st.just("count"),
@@ -81,9 +81,9 @@ def test_what_holds_strictly_also_holds_loosely(objective: Objective, value: flo
     ("p99<80%", "'80%' is not a duration", "number and a unit"),
     ("p99<0ms", "between 1us and 11 days", ""),
     ("misses<3", "'3' is not a fraction", "percentage"),
-    ("misses<0%", "no number of frames shows", "streak<1"),
-    ("streak<1.5", "'1.5' is not a count", "whole number"),
-    ("streak<0", "never below 0", "<=0 or <1"),
+    ("misses<0%", "no number of frames shows", "miss_streak<1"),
+    ("miss_streak<1.5", "'1.5' is not a count", "whole number"),
+    ("miss_streak<0", "never below 0", "<=0 or <1"),
     ("p99", "is not an objective", "such as"),
     ("", "is not an objective", "such as"),
     ("<80ms", "unknown metric ''", "known"),
