@@ -16,12 +16,14 @@ Triton comes with PyTorch's CUDA builds. This module is imported only where a po
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from metronome_cli.engine.kernel_tiling import Tiling, power_of_2, tiling
 
 PROGRAMS = (
     512  # launched at least, where the cache is long enough to split: several for each of 100 to 200 cores
@@ -125,31 +127,13 @@ def _merge_parts(
     tl.store(out + line + d, total.to(out.dtype.element_ty), mask=d < DIM)
 
 
-class Tiling(NamedTuple):
-    """How a launch is cut. rows: query rows of a program; keys: of one iteration; parts: of each session's keys."""
-
-    rows: int
-    keys: int
-    tiles: int
-    parts: int
-    warps: int
-
-
-def tiling(batch: int, kv_heads: int, group: int, tokens: int, element_size: int) -> Tiling:
-    """The cut for a batch; it depends on nothing that changes while sessions age."""
-    rows = min(64, max(16, triton.next_power_of_2(group * tokens)))
-    tiles = -(-group * tokens // rows)
-    parts = triton.next_power_of_2(max(1, PROGRAMS // (batch * kv_heads * tiles)))
-    return Tiling(rows, 64 if element_size <= 2 else 32, tiles, min(MOST_PARTS, parts), 4)
-
-
 def constants(group: int, dim: int, block: int, cut: Tiling, *, fields: int, turned: bool) -> dict[str, Any]:
     """Compile-time arguments of the attending kernel."""
     return {
         "FIELDS": fields,
         "GROUP": group,
         "DIM": dim,
-        "WIDTH": max(16, triton.next_power_of_2(dim)),
+        "WIDTH": max(16, power_of_2(dim)),
         "BLOCK": block,
         "ROWS": cut.rows,
         "KEYS": cut.keys,
@@ -197,6 +181,6 @@ def attend(
     if cut.parts > 1:
         _merge_parts[(batch * kv_heads, group * tokens)](
             sums, norms, out, tokens, heads, cut.tiles * cut.rows, cut.parts,
-            GROUP=group, DIM=dim, WIDTH=settings["WIDTH"], PARTS=triton.next_power_of_2(cut.parts),
+            GROUP=group, DIM=dim, WIDTH=settings["WIDTH"], PARTS=power_of_2(cut.parts),
         )  # fmt: skip
     return out.view(len(queries), -1)

@@ -17,7 +17,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from metronome_cli.engine import paged_kernel
+from metronome_cli.engine import kernel_tiling, paged_kernel
 from metronome_cli.engine.step_table import ROW_FIELDS
 
 SHAPES = {  # batch, kv_heads, group, dim, tokens, block, rolling sinks, element
@@ -67,12 +67,12 @@ def assembled(ptx: str, capability: int) -> dict[str, int]:
 def main() -> None:
     for capability in map(int, sys.argv[1:]):
         for name, (batch, kv_heads, group, dim, tokens, block, turned, element) in SHAPES.items():
-            cut = paged_kernel.tiling(batch, kv_heads, group, tokens, 4 if element == "fp32" else 2)
+            cut = kernel_tiling.tiling(batch, kv_heads, group, tokens, 4 if element == "fp32" else 2)
             known = paged_kernel.constants(group, dim, block, cut, fields=ROW_FIELDS, turned=turned)
             kernel = compiled(paged_kernel._attend_part, known, element, capability, cut.warps)
             row = {"capability": capability, "shape": name, "shared": kernel.metadata.shared}
             print(json.dumps(row | assembled(kernel.asm["ptx"], capability)), flush=True)
-        known = {"GROUP": group, "DIM": dim, "WIDTH": dim, "PARTS": paged_kernel.MOST_PARTS}
+        known = {"GROUP": group, "DIM": dim, "WIDTH": dim, "PARTS": kernel_tiling.MOST_PARTS}
         kernel = compiled(paged_kernel._merge_parts, known, "bf16", capability, 4)
         row = {"capability": capability, "shape": "merge", "shared": kernel.metadata.shared}
         print(json.dumps(row | assembled(kernel.asm["ptx"], capability)), flush=True)

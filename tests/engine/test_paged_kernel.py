@@ -22,7 +22,7 @@ from metronome_cli.engine.step_plan import StepPlanner
 from metronome_cli.engine.step_table import FARTHEST, ROW_FIELDS, Field, StepTable, pack
 
 pytest.importorskip("triton")  # interprets kernels in this process: see tests/conftest.py
-from metronome_cli.engine import paged_kernel
+from metronome_cli.engine import kernel_tiling, paged_kernel
 
 POLICIES = (
     "unbounded",
@@ -94,7 +94,7 @@ class Life:
             cos, sin = self.rotary.turns(-shift, torch.float32, torch.device("cpu"), scaled=False)
             turn = torch.cat((cos, sin), dim=1).contiguous()
         rows = self.rng.choice([16, 32])
-        cut = paged_kernel.Tiling(
+        cut = kernel_tiling.Tiling(
             rows,
             self.rng.choice([16, 32]),
             -(-self.group * self.tokens // rows),
@@ -141,9 +141,9 @@ def test_a_row_that_is_padding_attends_nothing() -> None:
 
 def test_the_cut_depends_on_the_launch_alone_and_fills_a_device() -> None:
     for batch, kv_heads, group, tokens in ((1, 32, 1, 1), (32, 32, 1, 1), (1, 4, 7, 1), (4, 4, 7, 60)):
-        cut = paged_kernel.tiling(batch, kv_heads, group, tokens, 2)
+        cut = kernel_tiling.tiling(batch, kv_heads, group, tokens, 2)
         assert cut.tiles * cut.rows >= group * tokens
-        assert batch * kv_heads * cut.tiles * cut.parts >= min(paged_kernel.PROGRAMS // 2, 64)
+        assert batch * kv_heads * cut.tiles * cut.parts >= min(kernel_tiling.PROGRAMS // 2, 64)
     assert max(Field) < ROW_FIELDS
 
 
