@@ -5,7 +5,7 @@
 
 The engine's own code runs on CUDA tensors without memory (benchmarks/fake_cuda.py says what is counted and how).
 `moved_bytes` is everything read and written; `least_bytes` is what no engine can spare: each weight once per
-forward pass, the resident keys and values once, the new ones. The frame counted is the third of its engine.
+forward pass, the resident keys and values once, the new ones. The frame counted is the second of its engine.
 
 Roofline time of a frame on a card: for each stage the longest of bytes / bandwidth, operations / matrix rate and
 kernels x launch time (4 us one by one, 1.5 us inside a graph: typical of recent drivers, not measured here). It is
@@ -34,7 +34,7 @@ from fake_cuda import Count, Meter, Work, fake_cuda
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.core.types import FrameInput
-from metronome_cli.engine import frame_engine, paged_decoder, step_table
+from metronome_cli.engine import cuda_graphs, frame_engine, paged_decoder, step_table
 from metronome_cli.engine.build_decoder import build_decoder
 from metronome_cli.engine.cache_policies import EVERYTHING
 from metronome_cli.engine.frame_engine import FrameEngine
@@ -56,9 +56,11 @@ def full_positions(profile: Profile) -> int:
     return int(profile.positions_at(FULL_S))
 
 
-def make_engine(profile: Profile, loaded: LoadedModel, sessions: int, age: Age) -> tuple[FrameEngine, list[int]]:
+def make_engine(
+    profile: Profile, loaded: LoadedModel, sessions: int, age: Age
+) -> tuple[FrameEngine, list[int]]:
     """An engine with that many sessions of one age, its graphs captured."""
-    spec, size = profile.policy_spec, profile.pool.block_tokens if profile.pool else 16
+    spec, size = profile.policy_spec, profile.kv_pool.block_size if profile.kv_pool else 16
     positions = full_positions(profile) if age == "full" else 0
     held = min(positions, spec.resident_tokens(positions)) + 8 * (loaded.chunk + 64)
     if spec.kind in ("ring", "window"):
@@ -98,7 +100,8 @@ def watched(meter: Meter) -> Iterator[None]:
                 yield
             meter.stage = before
 
-    saved = frame_engine.StageStopwatch, paged_decoder.kernels_available
+    saved = frame_engine.StageStopwatch, paged_decoder.kernels_available, cuda_graphs.WARM_UP_RUNS
+    cuda_graphs.WARM_UP_RUNS = 0  # nothing is compiled here
     step_table.pack = counted
     frame_engine.StageStopwatch = Staged  # type: ignore[misc]
     paged_decoder.kernels_available = lambda: True  # type: ignore[assignment]
@@ -106,20 +109,19 @@ def watched(meter: Meter) -> Iterator[None]:
         yield
     finally:
         step_table.pack = pack
-        frame_engine.StageStopwatch, paged_decoder.kernels_available = saved  # type: ignore[misc]
+        frame_engine.StageStopwatch, paged_decoder.kernels_available, cuda_graphs.WARM_UP_RUNS = saved  # type: ignore[misc]
 
 
 def count_frame(profile: Profile, sessions: int, age: Age) -> tuple[Count, float]:
-    """What the third frame asks of the device, and the seconds that the host took for it (on this machine)."""
+    """What the second frame asks of the device, and the seconds that the host took for it (on this machine)."""
     with fake_cuda() as meter, watched(meter):
         meter.loading = True
         loaded = load_adapter(profile, weights=None, device=DEVICE, seed=0)
         meter.loading = False
         engine, slots = make_engine(profile, loaded, sessions, age)
         audio = np.random.default_rng(0).standard_normal(profile.frame.samples).astype(np.float32)
-        frames = [FrameInput(slot, audio, profile.tokens.out.speaking) for slot in slots]
-        for _ in range(2):
-            engine.step(frames)
+        frames = [FrameInput(slot, audio, profile.tokens.decode.speaking) for slot in slots]
+        engine.step(frames)  # the first differs: nothing is left from a frame before
         problems = meter.count.problems  # of the captures too
         meter.reset()
         began = time.perf_counter()
@@ -134,7 +136,8 @@ def roofline_s(stages: Sequence[Work], gpu: Gpu) -> float:
     return sum(
         max(
             work.moved / gpu.bandwidth,
-            (work.flops - work.flops_float32) / gpu.flops("bfloat16") + work.flops_float32 / gpu.flops("float32"),
+            (work.flops - work.flops_float32) / gpu.flops("bfloat16")
+            + work.flops_float32 / gpu.flops("float32"),
             work.launched * LAUNCH_S + work.replayed * REPLAY_S,
         )
         for work in stages

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from metronome_cli.engine.transfer import to_device
+
 SCRATCH = 0
 NOISE_STD = 0.5
 
@@ -118,4 +120,4 @@ class BlockPool:
             for block in blocks:
                 self.data[:, :, :, block].fill_(value)
         else:
-            self.data.index_fill_(3, torch.tensor(blocks, device=self.data.device), value)
+            self.data.index_fill_(3, to_device(list(blocks), self.data.device), value)

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from metronome_cli.engine.block_table import BlockTable
 from metronome_cli.engine.failures import as_engine_error
-from metronome_cli.engine.step_table import TablePlan, TablePlanner, capacity, to_device
+from metronome_cli.engine.step_table import TablePlan, TablePlanner, capacity
+from metronome_cli.engine.transfer import to_device
 
 LayerRun = Callable[[Tensor, TablePlan], Tensor]
 WARM_UP_RUNS = 2  # before a capture: kernels are compiled and libraries make their workspaces

@@ -167,9 +167,3 @@ class TablePlanner:
         angles = positions[:, None] * self._frequencies
         cos, sin = angles.cos() * scaling, angles.sin() * scaling
         return torch.cat((cos, cos), 1).float(), torch.cat((-sin, sin), 1).float()
-
-
-def to_device(array: Int32, device: torch.device) -> Tensor:
-    """One copy that does not wait: from pinned memory, which PyTorch does not hand out again before it is done."""
-    host = torch.from_numpy(array)
-    return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from metronome_cli.engine.interface import CachedDecoder
 from metronome_cli.engine.projection import Projection
+from metronome_cli.engine.transfer import to_device
 
 
 class SlotSampler(Protocol):
@@ -70,7 +71,7 @@ class Vocabulary:
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """[len(tokens), hidden]."""
-        return self.embedding[torch.tensor(tokens, dtype=torch.long, device=self.embedding.device)]
+        return self.embedding[to_device(list(tokens), self.embedding.device)]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[batch, hidden] -> [batch, vocab], in the embedding's type."""

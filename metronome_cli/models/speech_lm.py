@@ -25,6 +25,7 @@ from metronome_cli.core.errors import UsageError
 from metronome_cli.core.types import Audio
 from metronome_cli.engine.decoder_weights import DecoderWeights
 from metronome_cli.engine.projection import Projection
+from metronome_cli.engine.transfer import to_device
 from metronome_cli.models.adapter import AdapterModel
 from metronome_cli.models.adapter_options import AdapterOptions
 from metronome_cli.models.audio.causal_encoder import CausalEncoder, CausalEncoderShape
@@ -103,7 +104,7 @@ class SpeechLm(AdapterModel):
 
     def encode(self, slots: Sequence[int], audio: Sequence[Audio]) -> Tensor:
         """Encode the next frame of these slots: [batch, into, hidden]. Advances their state."""
-        samples = torch.from_numpy(np.stack(audio)).to(self._weights.device)
+        samples = to_device(np.stack(audio), self._weights.device)
         embeds, state = self._encoder.step(self._heard.take(slots), samples)
         self._heard.put(slots, state)
         return embeds

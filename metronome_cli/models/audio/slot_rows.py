@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from metronome_cli.engine.transfer import to_device
+
 _FIRST_ROWS = 16
 
 
@@ -40,7 +42,7 @@ class SlotRows:
         self._data.index_copy_(0, self._rows(slots), values)
 
     def _rows(self, slots: Sequence[int]) -> Tensor:
-        return torch.tensor([self._row[slot] for slot in slots], device=self._data.device)
+        return to_device([self._row[slot] for slot in slots], self._data.device)
 
     def _grow(self) -> None:
         rows = len(self._data)

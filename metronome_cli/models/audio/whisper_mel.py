@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from metronome_cli.core.types import Audio
+from metronome_cli.engine.transfer import to_device
 
 RATE = 16_000
 WINDOW, HOP = 400, 160
@@ -65,7 +66,7 @@ class WhisperStreamingMel:
     def __call__(self, streams: Sequence[WhisperMelStream], audio: Sequence[Audio]) -> Tensor:
         """audio: a multiple of 160 samples each. Returns [batch, bins, samples / 160]."""
         heard = np.stack([_joined(stream, samples) for stream, samples in zip(streams, audio, strict=True)])
-        raw = self.log_mel(torch.from_numpy(heard).to(self.log_mel.device))
+        raw = self.log_mel(to_device(heard, self.log_mel.device))
         for stream, samples, loudest in zip(streams, heard, raw.amax((1, 2)).tolist(), strict=True):
             stream.carry = samples[-_CARRY:].copy()
             stream.loudest = max(stream.loudest, loudest)

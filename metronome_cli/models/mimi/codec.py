@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from metronome_cli.engine.transfer import to_device
 from metronome_cli.models.mimi import seanet
 from metronome_cli.models.mimi.conv import ChannelUpsample, Conv
 from metronome_cli.models.mimi.quantizer import Quantizer
@@ -86,7 +87,7 @@ class HalfState:
 
     def enter(self, slots: Sequence[int]) -> Batch:
         """The rows of these slots, copied together for one step."""
-        index = torch.tensor(slots, device=self.rows.data.device)
+        index = to_device(slots, self.rows.data.device)
         return Batch(index, self.rows.data[index], self.lengths.data[index])
 
     def leave(self, batch: Batch, positions: int) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from metronome_cli.engine.projection import Projection
+from metronome_cli.engine.transfer import to_device
 from metronome_cli.models.mimi.shape import MimiShape
 from metronome_cli.models.mimi.state import CodecRows
 from metronome_cli.models.weights.source import WeightSource
@@ -110,7 +111,7 @@ class _CodecFrame:
         self.cos, self.sin = rotation
         self.visible = visible
         self.slots = slots
-        self.index = torch.tensor(slots, device=positions.device)
+        self.index = to_device(slots, positions.device)
         neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
         self.run = slice(slots[0], slots[0] + len(slots)) if neighbours else None
 

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metronome_cli.engine.projection import Projection
+from metronome_cli.engine.transfer import to_device
 from metronome_cli.models.sampling import Sampler
 from metronome_cli.models.talker.talker_stage import TalkerInput, TalkerTurn
 
@@ -45,7 +46,7 @@ class TalkerHeadWeights:
 
     def embed_text(self, tokens: Sequence[int]) -> Tensor:
         """[n, hidden]; numbers beyond the table are folded into it."""
-        ids = torch.tensor(tokens, dtype=torch.long, device=self.text.device)
+        ids = to_device(list(tokens), self.text.device)
         return self.text[ids % len(self.text)]
 
 

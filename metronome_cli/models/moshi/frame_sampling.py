@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from metronome_cli.engine.failures import check_finite
+from metronome_cli.engine.transfer import to_device
+from metronome_cli.models.keyed_noise import exponential
 from metronome_cli.models.moshi.shape import MoshiShape
 
 
@@ -53,6 +55,7 @@ class FrameSampler:
         self._device = device
         self._opened = 0
         self._generators: dict[int, torch.Generator] = {}
+        self._keys: dict[int, int] = {}  # of the next frame on a GPU
         self._noise: Sequence[Tensor] = ()
         self._picked: list[Tensor] = []  # logits of this frame's tokens, [batch, 1] each
 
@@ -71,20 +74,23 @@ class FrameSampler:
 
     def open(self, slot: int) -> None:
         """Another session in this slot, with numbers of its own."""
-        self._generators[slot] = torch.Generator(self._device).manual_seed(
-            self._seed * 1_000_003 + self._opened
-        )
+        seed = self._seed * 1_000_003 + self._opened
+        self._generators[slot] = torch.Generator().manual_seed(seed)
+        self._keys[slot] = seed << 24
         self._opened += 1
 
     def close(self, slot: int) -> None:
         """Forget the slot."""
         self._generators.pop(slot, None)
+        self._keys.pop(slot, None)
 
     def begin(self, slots: Sequence[int]) -> None:
         """Draw the noise of one frame of these slots."""
         self._picked = []
         noise = torch.empty(len(slots), sum(self._widths), device=self._device)
-        if noise.shape[1]:
+        if noise.shape[1] and self._device.type == "cuda":
+            noise = exponential(self._next_keys(slots), noise.shape[1])
+        elif noise.shape[1]:
             for row, slot in enumerate(slots):
                 noise[row].exponential_(generator=self._generators[slot])
         self._noise = torch.split(noise.log_().neg_(), self._widths, dim=1)
@@ -100,6 +106,12 @@ class FrameSampler:
     def check(self) -> None:
         """The frame is picked. Raises EngineError where a logit of it was no number."""
         check_finite(torch.cat(self._picked, dim=1), "a logit")
+
+    def _next_keys(self, slots: Sequence[int]) -> Tensor:
+        """[batch], keys that no other frame has."""
+        keys = [self._keys[slot] for slot in slots]
+        self._keys.update((slot, key + 1) for slot, key in zip(slots, keys, strict=True))
+        return to_device(keys, self._device)
 
     def _noted(self, logits: Tensor, tokens: Tensor) -> Tensor:
         self._picked.append(logits.gather(1, tokens[:, None]).float())

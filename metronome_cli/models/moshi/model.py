@@ -21,6 +21,7 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.core.types import Audio
 from metronome_cli.engine.decoder_weights import DecoderWeights
 from metronome_cli.engine.interface import CachedDecoder, FrameReply, StageTimer
+from metronome_cli.engine.transfer import to_device
 from metronome_cli.models.moshi.frame_sampling import FrameSampler
 from metronome_cli.models.moshi.token_streams import TokenStreams
 from metronome_cli.models.moshi.weights import MoshiWeights, load_network
@@ -151,7 +152,7 @@ class MoshiModel:
 
     def _hear(self, slots: Sequence[int], audio: Sequence[Audio]) -> Tensor:
         """The user's codes of this frame: [batch, heard]."""
-        samples = torch.from_numpy(np.stack(audio)).to(self._network.device)
+        samples = to_device(np.stack(audio), self._network.device)
         return self._network.mimi.encode(self._codec, slots, samples)[:, : self.shape.options.heard]
 
     def _speak(self, slots: Sequence[int], reply: MoshiStep) -> list[Audio | None]:

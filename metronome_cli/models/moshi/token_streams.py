@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from metronome_cli.engine.transfer import to_device
 from metronome_cli.models.mimi.state import CodecRows
 
 
@@ -48,7 +49,7 @@ class TokenStreams:
 
     def begin(self, slots: Sequence[int], heard: Tensor) -> StreamStep:
         """Take in the user's codes of this frame, heard: [batch, heard codebooks]."""
-        index = torch.tensor(slots, device=heard.device)
+        index = to_device(slots, heard.device)
         step = StreamStep(index, self._rings.data[index], self._steps.data[index])
         said, at = self._said, step.steps[:, None]
         ring = step.rings

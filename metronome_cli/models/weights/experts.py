@@ -2,8 +2,8 @@
 
 Tokens are sorted by expert, so each expert that is hit reads its matrices once, whatever the batch: at
 batch 1 a step reads `per_token` experts a layer, at large batches all of them. On a GPU one grouped
-product serves all experts (bfloat16); on a CPU each runs in turn. Nothing on a GPU asks for a number back,
-so a step can be captured.
+product serves all experts (engine/grouped_kernel.py); on a CPU each runs in turn. Nothing on a GPU asks for a
+number back, so a step can be captured.
 """
 
 from __future__ import annotations
@@ -14,7 +14,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from metronome_cli.engine.attention import kernels_available
 from metronome_cli.engine.projection import Projection
+
+
+@torch.library.custom_op("metronome::grouped_product", mutates_args=())
+def grouped_product(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
+    """rows: [n, in], sorted by expert; matrices: [experts, out, in]; ends: [experts] int32, where each one's rows
+    end -> [n, out]. By Triton: PyTorch's grouped product is fast on compute capability 9 and 10 alone, and asks the
+    device for numbers elsewhere.
+    """
+    from metronome_cli.engine.grouped_kernel import product  # Triton is needed from here on
+
+    return product(rows, matrices, ends)
+
+
+@grouped_product.register_fake
+def _(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
+    return rows.new_empty(rows.shape[0], matrices.shape[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +74,7 @@ class Experts:
     def __call__(self, x: Tensor) -> Tensor:
         """x: [tokens, hidden] -> the same."""
         weights, chosen = self._route(x)
-        if x.device.type == "cuda" and x.dtype != torch.bfloat16:
+        if x.device.type == "cuda" and not kernels_available():
             mixed = self.dense(x, weights, chosen)
         else:
             mixed = self.sorted(x, weights, chosen, grouped=x.device.type == "cuda")
@@ -69,8 +86,13 @@ class Experts:
         tokens = order // self.shape.per_token
         ones = torch.ones_like(order)  # counted without asking the device how many there are
         counts = ones.new_zeros(self.shape.count).index_add_(0, chosen.flatten(), ones)
-        out = (self._grouped if grouped else self._in_turn)(x[tokens], counts)
-        return torch.zeros_like(x).index_add_(0, tokens, out * weights.flatten()[order, None])
+        if not grouped:
+            out = self._in_turn(x[tokens], counts)
+            return torch.zeros_like(x).index_add_(0, tokens, out * weights.flatten()[order, None])
+        out = torch.empty(len(order), x.shape[1], dtype=x.dtype, device=x.device)
+        out[order] = self._grouped(x[tokens], counts)  # back to each token's own order: sums that repeat
+        shares = weights.float()[..., None]
+        return (out.view(*chosen.shape, -1).float() * shares).sum(1).to(x.dtype)
 
     def dense(self, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
         """Every expert on every token, most of it weighted by 0: where no grouped product serves the
@@ -90,8 +112,9 @@ class Experts:
     def _grouped(self, rows: Tensor, counts: Tensor) -> Tensor:
         """rows: [n, hidden], sorted by expert, counts[e] of them for expert e."""
         ends = counts.cumsum(0, dtype=torch.int32)
-        gate, up = F.grouped_mm(rows, self.gate_up.transpose(1, 2), offs=ends).chunk(2, dim=-1)
-        return F.grouped_mm(F.silu(gate) * up, self.down.transpose(1, 2), offs=ends)
+        gate, up = grouped_product(rows, self.gate_up, ends).chunk(2, dim=-1)
+        mixed: Tensor = grouped_product(F.silu(gate) * up, self.down, ends)
+        return mixed
 
     def _in_turn(self, rows: Tensor, counts: Tensor) -> Tensor:
         parts = torch.split(rows, counts.tolist())
