@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from metronome_cli.results.windows import downsample
+from metronome_cli.results.timeline import downsample
 
 from metronome_cli.backends.in_process.backend import InProcessBackend
 from metronome_cli.backends.simulated_engine import SimulatedEngine

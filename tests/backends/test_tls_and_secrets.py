@@ -123,7 +123,7 @@ def test_keys_reach_the_server_and_appear_nowhere_else(tmp_path, monkeypatch, ca
     with web_server(keep) as url:
         arguments = [
             "capacity",
-            "--target",
+            "--url",
             f"{url}/api/asr-streaming?token={TOKEN}",
             "--protocol",
             "moshi-server",
@@ -143,7 +143,7 @@ def test_keys_reach_the_server_and_appear_nowhere_else(tmp_path, monkeypatch, ca
     for secret in (KEY, HEADER, TOKEN):
         assert secret not in printed
         assert secret not in stored
-    assert json.loads((out / "report.json").read_text())["settings"]["target"]["value"].endswith(
+    assert json.loads((out / "report.json").read_text())["settings"]["url"]["value"].endswith(
         "/api/asr-streaming"
     )
 

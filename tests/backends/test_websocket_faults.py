@@ -274,8 +274,8 @@ def test_falls_silent_with_all_sockets_open():
     with web_server(hush) as url:
         _, point = measured(server_context(url, length_s=12.0, limits=patient))
     assert point.collapse is not None
-    assert 1.0 < point.collapse.last_output_t_s < 4.0
-    assert (point.verdict, point.limited_by) == ("fail", "empty")
+    assert 1.0 < point.collapse.last_output_s < 4.0
+    assert (point.verdict, point.limited_by) == ("fail", "empty_frames")
 
 
 def test_a_healthy_server_loses_nobody():
@@ -297,7 +297,7 @@ def test_dies_by_sigkill_and_comes_back():
 
         _, point = measured(server_context(server.url, length_s=20.0), during=kill, gone=True)
         assert point.sessions_ended_early == {"connection_closed": SESSIONS}
-        assert (point.verdict, point.ended_by) == ("fail", "engine")
+        assert (point.verdict, point.ended_by) == ("fail", "backend_error")
         again = Killable(server.port)
         try:
             _, after = measured(server_context(again.url, length_s=2.0))
@@ -348,7 +348,7 @@ def test_a_broken_connection_is_made_again_as_far_as_the_policy_goes(policy, end
     assert returns == {"none": 0, "once": SESSIONS}.get(policy, returns)
     if policy == "always":
         assert returns > SESSIONS
-        assert "closed, and back" in point.network.said
+        assert "connection_closed, and back" in point.network.end_details
         assert point.frames > 0
 
 
@@ -375,4 +375,4 @@ def test_a_server_that_restarts_is_called_again_and_the_gap_counts_as_silence():
     assert point.sessions_ended_early == {}
     assert point.network.reconnects == SESSIONS
     assert SESSIONS <= point.empty_frames < point.frames
-    assert point.network.said["closed, and back"]
+    assert point.network.end_details["connection_closed, and back"]

@@ -40,18 +40,18 @@ def measured(where, stopped_s):
 @pytest.mark.parametrize("where", ["between", "within"])
 def test_a_suspended_process_is_its_own_lateness(where):
     point = measured(where, 2.5)
-    assert (point["verdict"], point["ended_by"], point["binding"]) == (
+    assert (point["verdict"], point["ended_by"], point["limited_by"]) == (
         "inconclusive",
-        "generator",
-        "generator",
+        "load_generator",
+        "load_generator",
     )
-    assert "this process was suspended" in point["reason"]
+    assert "this process was not scheduled" in point["reason"]
 
 
 @needs_stop
 @pytest.mark.slow
 def test_a_process_that_was_not_stopped_says_nothing_of_the_kind():
-    assert "suspended" not in measured("within", 0.0)["reason"]
+    assert "not scheduled" not in measured("within", 0.0)["reason"]
 
 
 class Stops:
@@ -86,7 +86,7 @@ def context_that_stops(nth, **changes):
     return context_on(always(0.004), stalls=Stops(nth), engine=Measured, **changes)
 
 
-@pytest.mark.parametrize("nth", [5, 30, 300])
+@pytest.mark.parametrize("nth", [4, 7, 12])
 def test_a_point_in_which_the_process_stood_still_is_given_up_and_open(nth):
     point = Trial(context_that_stops(nth), TrialPlan(4, "confirm", max_batches=1000)).run(into=[]).result
     assert (point.verdict, point.ended_by) == ("inconclusive", "load_generator")
@@ -101,7 +101,7 @@ def test_a_search_measures_such_a_point_again_and_finds_the_same():
         search = Search(context, AimdGains(), "bisect", soak=False, confirm_steps=500)
         return search.run(), search.points
 
-    calm, stopped = context_on(always(0.004), max_sessions=4), context_that_stops(400, max_sessions=4)
+    calm, stopped = context_on(always(0.004), max_sessions=4), context_that_stops(40, max_sessions=4)
     (expected, _), (answer, points) = found(calm), found(stopped)
     assert (answer.safe, answer.binding) == (expected.safe, expected.binding)
     spoilt = [point for point in points if point.ended_by == "load_generator"]
