@@ -5,7 +5,7 @@
 Each objective is searched on both clocks at once: the number of sessions doubles until neither clock holds it, then
 the gap of either is halved down to the search's step, 5 %. At each number both clocks take turns of 150 steps, so that
 an hour in which the machine is slow is slow for both, and the steps of a clock's turns are counted together. A minute
-that was slow for one number of sessions must not decide, so the shares of steps over the limit are made to rise with
+that was slow for one number of sessions must not decide, so the shares of frames over the limit are made to rise with
 the number (isotonic regression, weighted by steps); N* is the largest number at which no more of them are over it than
 the objective allows. With `--sessions`, latency at that one number too: medians over the turns, and their ratio.
 """
@@ -18,17 +18,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from metronome_cli.capacity.lab import Lab
-from metronome_cli.capacity.point import PointPlan, PointRun
-from metronome_cli.measure.judge import allowed_share
 from scipy.optimize import isotonic_regression
 
 from metronome_cli.audio.open_audio import open_audio
+from metronome_cli.backends.in_process.backend import InProcessBackend
 from metronome_cli.backends.in_process.loading import load_model
+from metronome_cli.capacity.context import TrialContext
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.core.clock import ClockName
 from metronome_cli.core.stop import StopRequest
 from metronome_cli.measure.objective import Objective
+from metronome_cli.measure.verdict import allowed_share
 from metronome_cli.results.capacity_result import TrialResult
 from metronome_cli.results.events import ObserverGroup
 
@@ -42,12 +44,12 @@ class Seen:
     """What one clock showed at one number of sessions, over all turns."""
 
     points: list[TrialResult] = field(default_factory=list)
-    steps: int = 0
-    over: dict[float, int] = field(default_factory=dict)  # steps by the limit that they passed, ms
+    frames: int = 0
+    over: dict[float, int] = field(default_factory=dict)  # frames by the limit that they passed, ms
 
     def share_over(self, objective: Objective) -> float:
-        """Of the steps, how many were over the objective's limit."""
-        return self.over[objective.limit] / self.steps
+        """Of the frames, how many were over the objective's limit."""
+        return self.over[objective.limit] / self.frames
 
     def median_ms(self, quantile: str) -> float:
         """Median over the turns of a latency percentile."""
@@ -55,7 +57,7 @@ class Seen:
 
 
 class Bench:
-    """One model, and a lab for each clock; what was seen is kept, since objectives share it."""
+    """One model, and a context for each clock; what was seen is kept, since objectives share it."""
 
     def __init__(self, profile_name: str, objectives: list[Objective], turns: int) -> None:
         profile, observer = load_profile(profile_name), ObserverGroup()
@@ -63,11 +65,11 @@ class Bench:
         model = load_model(profile, device="cpu", seed=0, weights=None, observer=observer)
         self._turns = turns
         self._seen: dict[int, dict[str, Seen]] = {}
-        self._labs = [
-            Lab(
+        self._contexts = [
+            TrialContext(
+                backend=InProcessBackend(model.fresh_engine, profile),
                 profile=profile,
-                make_target=model.fresh_engine,
-                streams=streams,
+                audio=streams,
                 objectives=objectives,
                 clock=clock,
                 batching="continuous",
@@ -85,16 +87,17 @@ class Bench:
         if sessions not in self._seen:
             seen = self._seen[sessions] = {clock: Seen() for clock in CLOCKS}
             for turn in range(self._turns):
-                for lab in self._labs if turn % 2 == 0 else reversed(self._labs):
-                    self._take(lab, sessions, seen[lab.clock])
+                for context in self._contexts if turn % 2 == 0 else reversed(self._contexts):
+                    self._take(context, sessions, seen[context.clock])
         return self._seen[sessions]
 
-    def _take(self, lab: Lab, sessions: int, seen: Seen) -> None:
-        run = PointRun(lab, PointPlan(sessions, "screen", max_steps=STEPS, settle_early=False))
-        seen.points.append(run.run(into=[]))
-        total = run.driver.ledger.total
-        seen.steps += total.steps
-        for limit, over in zip(total.limits_ms, total.steps_over, strict=True):
+    def _take(self, context: TrialContext, sessions: int, seen: Seen) -> None:
+        plan = TrialPlan(sessions, "screen", max_batches=STEPS, until="end")
+        outcome = Trial(context, plan).run(into=[])
+        seen.points.append(outcome.result)
+        total = outcome.evidence.total
+        seen.frames += total.frames
+        for limit, over in zip(total.limits_ms, total.over, strict=True):
             seen.over[limit] = seen.over.get(limit, 0) + over
 
     def search(self, objective: Objective) -> tuple[dict[ClockName, int], int]:
@@ -104,7 +107,7 @@ class Bench:
             seen = self.at(sessions)
             met.append(sessions)
             lines = "  ".join(f"{clock} {seen[clock].share_over(objective):6.2%}" for clock in CLOCKS)
-            print(f"  {sessions:3}  steps over {objective.limit:g} ms: {lines}", flush=True)
+            print(f"  {sessions:3}  frames over {objective.limit:g} ms: {lines}", flush=True)
         found = {clock: self._bracket(objective, clock, met)[0] for clock in CLOCKS}
         return found, _step(max(found.values()))
 
@@ -126,9 +129,9 @@ class Bench:
         numbers = sorted(met)
         seen = [self._seen[n][clock] for n in numbers]
         rising = isotonic_regression(
-            [one.share_over(objective) for one in seen], weights=[one.steps for one in seen]
+            [one.share_over(objective) for one in seen], weights=[one.frames for one in seen]
         ).x
-        allowed = allowed_share(objective.metric) or 0.0
+        allowed = allowed_share(objective) or 0.0
         good = max((n for n, share in zip(numbers, rising, strict=True) if share <= allowed), default=0)
         return good, next((n for n in numbers if n > good), None)
 

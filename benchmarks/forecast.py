@@ -28,17 +28,15 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from metronome_cli.backends.in_process.driver import Driver
-from metronome_cli.backends.in_process.population import Population
-from metronome_cli.capacity.feeder import Feeder
-from metronome_cli.measure.ledger import Ledger
 
+from metronome_cli.backends.in_process.run import StepRun
+from metronome_cli.backends.interface import RunSetup
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.clock import VirtualClock
 from metronome_cli.forecast.extrapolation import Extrapolation, extrapolate
@@ -46,6 +44,7 @@ from metronome_cli.forecast.occupancy_trace import clean_trace
 from metronome_cli.forecast.pool_forecast import ForecastQuery, PoolBudget, forecast_pool
 from metronome_cli.load.arrivals import at_once
 from metronome_cli.load.turn_taking import DrawnTurns
+from metronome_cli.load.workload import Workload
 from metronome_cli.measure.confidence import binomial_interval
 
 RATE, FITTED, PHASES, SAMPLED_S = 16_000, 0.3, 2, 0.5
@@ -135,22 +134,32 @@ def live_through(case: Case) -> tuple[float, list[tuple[float, float]]]:
     from metronome_cli.backends.in_process.engine import InProcessModel
 
     profile = case.profile
-    target = InProcessModel.load(profile, device="cpu", seed=0).fresh_engine(profile, case.sessions)
+    engine = InProcessModel.load(profile, device="cpu", seed=0).fresh_engine(profile, case.sessions)
     turns = profile.turn_taking
-    population = Population(
-        target,
-        profile,
-        Silence(profile),
-        lambda i: DrawnTurns(turns.speaking_share, turns.mean_turn, case.seed + i),
+    workload = Workload(
+        Silence(profile), lambda i: DrawnTurns(turns.speaking_share, turns.mean_turn, case.seed + i)
     )
-    driver = Driver(population, Timeless(), Ledger(1e3 * profile.frame.deadline_s, []))
-    feeder = Feeder(driver, at_once([0.0] * case.sessions))
+    setup = RunSetup(
+        profile,
+        workload,
+        case.sessions,
+        "virtual",
+        "continuous",
+        case.seed,
+        lambda event: None,
+        lambda: False,
+    )
+    run = StepRun(engine, setup)
+    run.clock = Timeless()
+    for index, session in enumerate(at_once([0.0] * case.sessions)):
+        run.open(replace(session, index=index))
+    run.begin()
     samples, now_s = [], 0.0
-    while driver.pool_full_s is None:
+    while (full_s := run.stats().pool_full_s) is None:
         now_s += SAMPLED_S
-        feeder.run_until(now_s)
-        samples.append((now_s, target.pool().occupancy))
-    return driver.pool_full_s, samples
+        run.run_until(now_s)
+        samples.append((now_s, engine.pool().occupancy))
+    return full_s, samples
 
 
 def positions(case: Case) -> tuple[Any, Any]:

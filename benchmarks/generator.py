@@ -34,22 +34,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from metronome_cli.backends.websocket.paced import PacedDriver, WirePopulation, here
-from metronome_cli.capacity.remote_lab import at_rate
-from metronome_cli.measure.ledger import Ledger
 from null_server import serve_null
 
 from metronome_cli.audio.library import load_library, sample_paths
 from metronome_cli.audio.streams import LoopedSpeech
-from metronome_cli.backends.streaming.pacing import pacing_of
+from metronome_cli.backends.interface import RunSetup
+from metronome_cli.backends.websocket.backend import WebsocketBackend, at_rate, start_local_host
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
-from metronome_cli.backends.websocket.message_cache import encode_loop
-from metronome_cli.backends.websocket.monitor import ServerMonitor
 from metronome_cli.backends.websocket.process_workers import ProcessChannel
-from metronome_cli.backends.websocket.socket_host import HostSetup, ShareLike
+from metronome_cli.backends.websocket.socket_host import HostSetup, SocketHost
 from metronome_cli.backends.websocket.worker_client import WorkerClient
 from metronome_cli.config.profile_files import load_profile
+from metronome_cli.core.session import SessionSpec
+from metronome_cli.load.workload import generated_workload
 from metronome_cli.measure.histogram import LatencyHistogram
+from metronome_cli.measure.recorder import Recorder
 
 LIMIT_MS = 5.0
 PREFACE = {"realtime": 1, "vllm-realtime": 2}  # messages before the audio
@@ -116,20 +115,28 @@ class Generator:
         found = endpoint(url, wanted.protocol, PATIENT, environ={})
         self.profile = at_rate(load_profile("smoke"), found.traits.sample_rate)
         library = load_library(sample_paths(), self.profile.frame.sample_rate)
-        streams = LoopedSpeech(library, self.profile.frame.period_s, seed=1).shared()
-        beat = pacing_of(self.profile)
-        opus = found.codec().wrap is not None
-        loop = encode_loop(streams, library.sample_rate, beat.period_s, beat.pieces) if opus else None
-        self.population = WirePopulation(
-            ServerMonitor(found), found, streams, self.profile, self.crew, loop=loop
-        )
-        self.driver = PacedDriver(self.population, Ledger(self.profile.frame.deadline_s * 1e3))
+        audio = LoopedSpeech(library, self.profile.frame.period_s, seed=1).shared()
+        frame = self.profile.frame
+        self.recorder = Recorder(frame.deadline_s * 1e3, period_s=frame.period_s)
+        setup = RunSetup(
+            self.profile, generated_workload(audio, self.profile.turn_taking, 0), wanted.sessions, "real",
+            "continuous", 0, self.recorder.record, lambda: False,
+        )  # fmt: skip
+        self.run = WebsocketBackend(found, self.start_hosts).start(setup)
 
-    def crew(self, order: HostSetup) -> Sequence[ShareLike]:
+    def start_hosts(self, setup: HostSetup) -> Sequence[SocketHost | WorkerClient]:
         wanted = self.wanted
         if wanted.workers == 0:
-            return here(order)
-        return [WorkerClient(ProcessChannel(order, f"worker {n + 1}")) for n in range(wanted.workers)]
+            return start_local_host(setup)
+        return [WorkerClient(ProcessChannel(setup, f"worker {n + 1}")) for n in range(wanted.workers)]
+
+    def open_all(self) -> None:
+        """Every session, ready and sending."""
+        for index in range(self.wanted.sessions):
+            session = SessionSpec(0.0, index=index)
+            self.recorder.opened(session)
+            self.run.open(session)
+        self.run.begin()
 
     def favour(self) -> None:
         """When all threads are there."""
@@ -138,29 +145,30 @@ class Generator:
             favour(pid, n % cores if self.wanted.pin else None, self.wanted.first)
 
     def round(self) -> dict[str, Any]:
-        wanted, driver = self.wanted, self.driver
-        driver.wire.pacing = LatencyHistogram()
-        driver.ledger = Ledger(self.profile.frame.deadline_s * 1e3)
+        wanted, run = self.wanted, self.run
+        self.recorder.send_lateness = LatencyHistogram()
+        self.recorder.reset()
         machine, cpu, began = stat(), self.cpu_s(), time.perf_counter()
-        driver.run_until(driver.clock.now() + wanted.seconds)
+        run.run_until(run.clock.now() + wanted.seconds)
         took = time.perf_counter() - began
         used = [after - before for after, before in zip(self.cpu_s(), cpu, strict=True)]
         busy, idle = (after - before for after, before in zip(stat(), machine, strict=True))
-        late, frames = driver.wire.pacing, driver.wire.pacing.total
+        late = self.recorder.send_lateness
+        frames = late.total
         return {
-            "sessions": len(self.population),
+            "sessions": len(self.recorder.active),
             "workers": wanted.workers,
             "server": wanted.server,
             "protocol": wanted.protocol,
             "frames_per_s": round(frames / took, 1),
             "late_ms": spread(late),
             "late_share": late.above(LIMIT_MS) / max(1, frames),
-            "echo_ms": spread(driver.ledger.total.latency),
+            "echo_ms": spread(self.recorder.total.latency),
             "cpu_us": round(sum(used) / max(1, frames) * 1e6, 1),
             "cpu_share": [round(seconds / took, 2) for seconds in used],
             "sessions_a_core": round(frames / max(1e-9, sum(used)) * self.profile.frame.period_s),
             "busy": round(busy / max(1, busy + idle), 2),
-            "lost": sum(n for reason, n in self.population.ended.items() if reason != "completed"),
+            "lost": self.recorder.lost,
         }
 
     def cpu_s(self) -> list[float]:
@@ -169,7 +177,7 @@ class Generator:
 
     def pids(self) -> list[int]:
         """Of the processes with sockets."""
-        posts = [share.post for share in self.population.shares if isinstance(share, WorkerClient)]
+        posts = [share.post for share in self.run.hosts if isinstance(share, WorkerClient)]
         return [post.process.pid or 0 for post in posts if isinstance(post, ProcessChannel)] or [os.getpid()]
 
 
@@ -213,15 +221,15 @@ def main() -> int:
     with server(wanted) as url:
         generator = Generator(wanted, url)
         try:
-            generator.driver.seat_all(wanted.sessions)
+            generator.open_all()
             generator.favour()
-            generator.driver.run_until(generator.driver.clock.now() + 1.0)
+            generator.run.run_until(generator.run.clock.now() + 1.0)
             rounds = []
             for _ in range(wanted.rounds):
                 rounds.append(generator.round())
                 print(json.dumps(rounds[-1]), flush=True)
         finally:
-            generator.driver.close()
+            generator.run.close()
     tail = statistics.median(found["late_ms"]["p99.9"] or np.inf for found in rounds)
     return 0 if tail < LIMIT_MS and not any(found["lost"] for found in rounds) else 1
 

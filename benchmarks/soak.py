@@ -28,13 +28,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from metronome_cli.capacity.lab import Lab
-from metronome_cli.capacity.point import PointPlan, PointRun
 
 from metronome_cli.audio.open_audio import open_audio
+from metronome_cli.backends.in_process.backend import InProcessBackend
 from metronome_cli.backends.in_process.loading import load_model
 from metronome_cli.backends.simulated_engine import SimulatedEngine
-from metronome_cli.backends.step_engine import Target
+from metronome_cli.backends.step_engine import StepEngine
+from metronome_cli.capacity.context import TrialContext
+from metronome_cli.capacity.trial import Trial
+from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.config.profile import Profile
 from metronome_cli.config.profile_files import load_profile
 from metronome_cli.core.stop import StopRequest
@@ -104,7 +106,9 @@ def tidy() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def lab_of(profile: Profile, target: str, sessions: int, observer: ObserverGroup, stop: StopRequest) -> Lab:
+def context_of(
+    profile: Profile, target: str, sessions: int, observer: ObserverGroup, stop: StopRequest
+) -> TrialContext:
     """The smoke profile's conditions, with a pool that holds everybody."""
     assert profile.kv_pool is not None
     pool = profile.kv_pool.model_copy(update={"blocks": 8 * sessions, "budget": None})
@@ -117,15 +121,15 @@ def lab_of(profile: Profile, target: str, sessions: int, observer: ObserverGroup
         else None
     )
 
-    def make(profile: Profile, seats: int) -> Target:
+    def make(profile: Profile, seats: int) -> StepEngine:
         if model is not None:
             return model.fresh_engine(profile, seats)
         return SimulatedEngine(profile, seats, lambda batch: 0.02 + 0.0002 * batch)
 
-    return Lab(
+    return TrialContext(
+        backend=InProcessBackend(make, profile),
         profile=profile,
-        make_target=make,
-        streams=streams,
+        audio=streams,
         objectives=[Objective.parse("p99<80ms"), Objective.parse("empty<1%")],
         clock="virtual",
         batching="continuous",
@@ -157,12 +161,14 @@ def soak(frames: int, target: str, sessions: int, output: Path) -> int:
     profile = load_profile("smoke")
     scales, events = Scales(frames), EventsFile(output)
     stop = StopRequest()
-    lab = lab_of(profile, target, sessions, ObserverGroup(scales, events), stop)
+    context = context_of(profile, target, sessions, ObserverGroup(scales, events), stop)
     events.event("run", {"command": "capacity"})
     began_s = time.perf_counter()
     length_s = frames / sessions * profile.frame.period_s
     with stop.on_signals():  # stopped early, it reports what it has
-        point = PointRun(lab, PointPlan(sessions, "soak", length_s=length_s, settle_early=False)).run(into=[])
+        point = (
+            Trial(context, TrialPlan(sessions, "soak", length_s=length_s, until="end")).run(into=[]).result
+        )
     wall_s = time.perf_counter() - began_s
     events.close()
     size = events.path.stat().st_size

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from metronome_cli.results.timeline import downsample
 
 from metronome_cli.backends.in_process.backend import InProcessBackend
 from metronome_cli.backends.simulated_engine import SimulatedEngine
 from metronome_cli.capacity.trial import Trial
 from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.core.types import PoolState
+from metronome_cli.results.timeline import downsample
 from tests.capacity.builders import always, context_on, small_profile
 
 
