@@ -14,21 +14,26 @@ def by_delay(delays_s: Sequence[float], trials: Sequence[TrialResult]) -> list[D
     """One answer per delay; empty if there is one delay. The first is the delay that the trials were judged at."""
     if len(delays_s) < 2:
         return []
-    return [_answer(delay_s * 1e3, place, trials) for place, delay_s in enumerate(delays_s)]
+    return [answer_at(delay_s * 1e3, trials) for delay_s in delays_s]
 
 
-def _answer(delay_ms: float, place: int, trials: Sequence[TrialResult]) -> DelayCapacity:
-    judged = [(trial.sessions, _verdict(trial, place)) for trial in trials if trial.purpose in CONFIRMS]
+def answer_at(delay_ms: float, trials: Sequence[TrialResult]) -> DelayCapacity:
+    """The answer at one delay."""
+    judged = [
+        (trial.sessions, verdict)
+        for trial in trials
+        if trial.purpose in CONFIRMS and (verdict := verdict_at(trial, delay_ms)) is not None
+    ]
     failed = min((sessions for sessions, verdict in judged if verdict == "fail"), default=None)
     held = [n for n, verdict in judged if verdict == "pass" and (failed is None or n < failed)]
     return DelayCapacity(delay_ms=delay_ms, safe_sessions=max(held, default=None), first_failing=failed)
 
 
-def _verdict(trial: TrialResult, place: int) -> Verdict:
-    """At the delay with that place; without sound there is one verdict."""
-    if place == 0 or trial.playback is None or len(trial.playback.at_delays) < place:
+def verdict_at(trial: TrialResult, delay_ms: float) -> Verdict | None:
+    """The trial's verdict at that delay; without sound there is one for all. None if it was not judged there."""
+    if trial.playback is None or trial.playback.delay_ms == delay_ms:
         return trial.verdict
-    return trial.playback.at_delays[place - 1].verdict
+    return next((one.verdict for one in trial.playback.at_delays if one.delay_ms == delay_ms), None)
 
 
 def in_words(answers: Sequence[DelayCapacity]) -> str:

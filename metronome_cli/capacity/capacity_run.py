@@ -29,6 +29,7 @@ from metronome_cli.capacity.canary import alone_replies
 from metronome_cli.capacity.conclusion import Conclusion
 from metronome_cli.capacity.context import TrialContext, batches_to_confirm
 from metronome_cli.capacity.cycles import run_cycles
+from metronome_cli.capacity.delay_search import search_other_delays
 from metronome_cli.capacity.plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
 from metronome_cli.capacity.policy_comparison import (
     ADMISSION_GAINS,
@@ -62,6 +63,7 @@ from metronome_cli.results.load_generator import generator_of
 from metronome_cli.results.policy_runs import PolicyRun, RepeatSeries
 from metronome_cli.results.run_report import Report
 
+DELAYS_TIME_S = 60.0  # of a search, if none is given: twice that ends the search at further playback delays
 Builder = Callable[[CapacityPlan, Observer], Backend]  # loads or reaches the system under test
 
 
@@ -216,6 +218,9 @@ class CapacityRun:
             )
             self.points = self.search.points
             self.search.run()
+            search_other_delays(
+                context, self._single, self.points, self._began_s + 2 * (plan.budget_s or DELAYS_TIME_S)
+            )
 
     def _context(self, backend: Backend, audio: LoopedAudio) -> TrialContext:
         """The conditions that all trials share."""
