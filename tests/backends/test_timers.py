@@ -58,3 +58,28 @@ def test_an_act_may_plan_the_next():
         return done
 
     assert asyncio.run(asyncio.wait_for(turn(), 10)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_act_that_raises_stops_no_other():
+    """Ten acts of ten sessions, of which every third fails: the others come, and each failure is reported."""
+    done, reported = [], []
+
+    def fail(number):
+        raise ValueError(f"act {number}")
+
+    async def turn():
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, about: reported.append(about["exception"])
+        )
+        zero = time.perf_counter()
+        timers = TimerQueue(lambda: time.perf_counter() - zero)
+        for number in range(10):
+            act = (lambda n=number: fail(n)) if number % 3 == 0 else (lambda n=number: done.append(n))
+            timers.at(0.001 * number, act)
+        while len(done) < 6:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(turn(), 10))
+    assert done == [1, 2, 4, 5, 7, 8]
+    assert [str(error) for error in reported] == ["act 0", "act 3", "act 6", "act 9"][: len(reported)]
+    assert len(reported) >= 3

@@ -18,6 +18,7 @@ from metronome_cli.core.errors import EngineError
 from metronome_cli.protocols.moshi_server import pack
 from metronome_cli.protocols.registry import host_codec
 from metronome_cli.results.capacity_result import TrialResult
+from tests.capacity.builders import Noise
 from tests.capacity.servers import (
     Killable,
     answer_all,
@@ -376,3 +377,28 @@ def test_a_server_that_restarts_is_called_again_and_the_gap_counts_as_silence():
     assert point.network.reconnects == SESSIONS
     assert SESSIONS <= point.empty_frames < point.frames
     assert point.network.end_details["connection_closed, and back"]
+
+
+class FailingAudio(Noise):
+    """Audio of which session 1 fails in its tenth frame, as a bug in the load generator would."""
+
+    def stream(self, index):
+        return BrokenStream() if index == 1 else super().stream(index)
+
+
+class BrokenStream:
+    def frame(self, k):
+        if k == 10:
+            raise KeyError("frame 10")
+        return np.zeros(1920, dtype=np.float32)
+
+
+@pytest.mark.parametrize("until", ["end", "settled"])
+def test_a_bug_in_a_session_is_a_failure_of_the_generator_and_paces_the_others_on(until):
+    audio = FailingAudio(1920, 0.08)
+    with web_server(answer_all) as url:
+        trial, point = measured(server_context(url, length_s=2.5, audio=audio), until=until)
+    assert (point.verdict, point.ended_by) == ("inconclusive", "load_generator")
+    assert "KeyError: 'frame 10'" in point.reason
+    assert point.network.end_reasons["generator_error"] == 1
+    assert trial.load.recorder.total.frames > 20
