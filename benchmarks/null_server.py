@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
 from typing import Any
 
 import numpy as np
 from websockets.frames import Frame, Opcode
 
-from metronome_cli.protocols.messages import Message
+from metronome_cli.protocols.messages import Answered, Message
 from metronome_cli.protocols.registry import host_codec
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -31,10 +32,12 @@ class Null(asyncio.Protocol):
     """One connection. The first message that is no audio (`preface` of them) is not answered."""
 
     def __init__(self, protocol: str, preface: int) -> None:
-        codec = host_codec(protocol)()
+        codec = host_codec(protocol, answer_s=1e9)()
         silence = np.zeros(round(0.08 * codec.traits.sample_rate), dtype=np.float32)
         self._hello = b"".join(map(plain, codec.greeting()))
-        self._first = b"".join(map(plain, codec.answer(silence, "", 0)))
+        opened = codec.read(json.dumps({"type": "response.create"})) if protocol == "realtime" else ()
+        begun = [message for event in opened if isinstance(event, Answered) for message in event.messages]
+        self._first = b"".join(map(plain, [*begun, *codec.answer(silence, "", 0)]))
         self._answer = b"".join(map(plain, codec.answer(silence, "", 0)))
         self._preface = preface
         self._buffer = bytearray()

@@ -338,6 +338,9 @@ def collapse_result(recorder: Recorder, stats: BackendStats) -> Collapse:
     )
 
 
+MAX_NAMES = 50  # of messages and errors in a report
+
+
 def network_stats(recorder: Recorder, stats: BackendStats) -> NetworkStats | None:
     """What only sockets and the server's metrics told, as the report has it; None without a network."""
     network = stats.network
@@ -360,6 +363,9 @@ def network_stats(recorder: Recorder, stats: BackendStats) -> NetworkStats | Non
         reconnects=recorder.reconnects,
         end_reasons={str(reason): count for reason, count in recorder.ended.items() if count},
         end_details=dict(recorder.details),
+        unknown_messages=dict(recorder.message_names.most_common(MAX_NAMES)),
+        server_errors=dict(recorder.server_errors.most_common(MAX_NAMES)),
+        silent_output_share=recorder.silent_s / recorder.sound_s if recorder.sound_s else None,
         scrapes=network.scrapes,
         failed_scrapes=network.failed_scrapes,
         preemptions=stats.preemptions,

@@ -155,8 +155,28 @@ class MisbehavedEnded:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MessagesCounted:
+    """What a server sent besides answers since the last such event: unknown messages by name, errors by code.
+
+    `silent_s`: seconds of output that were digital silence, of `sound_s` in all.
+    """
+
+    names: Mapping[str, int] = field(default_factory=dict)
+    errors: Mapping[str, int] = field(default_factory=dict)
+    silent_s: float = 0.0
+    sound_s: float = 0.0
+
+
 SessionEvent = (
-    FrameBatch | SessionStarted | SessionEnded | Reconnected | BacklogReported | CallEvent | MisbehavedEnded
+    FrameBatch
+    | SessionStarted
+    | SessionEnded
+    | Reconnected
+    | BacklogReported
+    | CallEvent
+    | MisbehavedEnded
+    | MessagesCounted
 )
 HostEvent = (
     FrameResult
@@ -168,4 +188,5 @@ HostEvent = (
     | BacklogReported
     | CallEvent
     | MisbehavedEnded
+    | MessagesCounted
 )

@@ -25,6 +25,7 @@ from metronome_cli.core.session import (
     BacklogReported,
     FrameBatch,
     FrameResult,
+    MessagesCounted,
     MisbehavedEnded,
     Reconnected,
     SessionEnded,
@@ -276,6 +277,10 @@ class Recorder:
         self.received_s = 0.0
         self.misbehaved: list[MisbehavedEnded] = []
         self.listener: Listener | None = None  # hears what the sessions hear, if anything is to be played
+        self.message_names: Counter[str] = Counter()  # that are not known
+        self.server_errors: Counter[str] = Counter()  # by code
+        self.silent_s = 0.0  # of output that was digital silence
+        self.sound_s = 0.0
         self.silence_timeout_s = silence_timeout_s(period_s)
         self._record: dict[type, Callable[..., None]] = {
             FrameBatch: self._record_batch,
@@ -285,6 +290,7 @@ class Recorder:
             BacklogReported: self._record_backlog,
             CallEvent: self._record_call,
             MisbehavedEnded: self.misbehaved.append,
+            MessagesCounted: self._record_messages,
         }
         self.reset()
 
@@ -441,6 +447,12 @@ class Recorder:
     def _record_call(self, event: CallEvent) -> None:
         if self.listener is not None:
             self.listener.take(event)
+
+    def _record_messages(self, event: MessagesCounted) -> None:
+        self.message_names.update(event.names)
+        self.server_errors.update(event.errors)
+        self.silent_s += event.silent_s
+        self.sound_s += event.sound_s
 
     def _record_backlog(self, event: BacklogReported) -> None:
         self.server_backlog.add(event.seconds * 1e3)

@@ -19,10 +19,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class AudioOutput:
-    """The server answered. `seconds` of audio, or of input dealt with; 0 where only text came."""
+    """The server answered. `seconds` of audio, or of input processed; 0 if only text came.
+
+    `silent`: the audio is digital silence, which no model produces.
+    """
 
     seconds: float = 0.0
     text: str = ""
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

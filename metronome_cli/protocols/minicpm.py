@@ -43,7 +43,7 @@ from metronome_cli.protocols.messages import (
     clipped,
 )
 from metronome_cli.protocols.openai_realtime import context_tokens, rate_of
-from metronome_cli.protocols.pcm import pack, raw, size, unpack
+from metronome_cli.protocols.pcm import is_silence, pack, raw, size, unpack
 
 UNIT_S = 1.0
 OUTPUT_RATE = 24_000
@@ -144,7 +144,8 @@ class MiniCpmClientCodec:
         if length is None or length % 4:
             return [ProtocolError("an audio delta that is not base64 of float32")]
         text = clipped(data.get("text") or "")
-        heard: list[ServerMessage] = [AudioOutput(length / 4 / (rate_of(_rate(data)) or OUTPUT_RATE), text)]
+        seconds = length / 4 / (rate_of(_rate(data)) or OUTPUT_RATE)
+        heard: list[ServerMessage] = [AudioOutput(seconds, text, bool(length) and is_silence(str(audio)))]
         began = self._answer(speaking=True)
         ended = self._answer(speaking=False) if ends else []
         return [*began, _unit(data, listening=False), *(heard if length or text else []), *ended]

@@ -83,7 +83,7 @@ class MoshiClientCodec:
             seconds = self._meter.seconds(body)
             if seconds is None:
                 return [ProtocolError("audio that is not Ogg-Opus")]
-            return [AudioOutput(seconds)] if seconds else ()
+            return [AudioOutput(seconds, silent=self._meter.silent)] if seconds else ()
         if kind == HANDSHAKE:
             return [Ready()]
         if kind == TEXT:

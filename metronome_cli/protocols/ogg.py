@@ -106,8 +106,15 @@ class OpusMeter:
 
     def __init__(self) -> None:
         self._reader = OggReader()
+        self.silent = (
+            False  # the packets that came last are all the same, as only those of digital silence are
+        )
+        self._last = b""
 
     def seconds(self, pages: bytes) -> float | None:
         """Of the packets that are whole now; None when this is not Ogg."""
         packets = self._reader.packets(pages)
+        if packets:
+            self.silent = all(packet == self._last for packet in packets)
+            self._last = packets[-1]
         return None if packets is None else sum(map(packet_s, packets))

@@ -48,7 +48,7 @@ from metronome_cli.protocols.messages import (
 )
 from metronome_cli.protocols.ogg import OggWriter, OpusMeter
 from metronome_cli.protocols.opus import OpusEncoder
-from metronome_cli.protocols.pcm import pack, raw, size, unpack
+from metronome_cli.protocols.pcm import is_silence, pack, raw, size, unpack
 from metronome_cli.protocols.turn_end import SpeechEnd, TurnEnd, turn_detection
 
 TRAITS = ProtocolTraits(
@@ -144,17 +144,19 @@ class RealtimeClientCodec:
     def _audio(self, data: dict[str, Any]) -> Sequence[ServerMessage]:
         if self._meter is None:  # only its length counts
             width, rate = self._format
-            length = size(data.get("delta"))
+            delta = data.get("delta")
+            length = size(delta)
             if length is None or length % width:
                 return [ProtocolError(f"an audio delta that is not {'audio' if length else 'base64'}")]
-            return [AudioOutput(length / width / (rate_of(data) or rate))] if length else ()
+            seconds = length / width / (rate_of(data) or rate)
+            return [AudioOutput(seconds, silent=is_silence(str(delta)))] if length else ()
         sound = raw(data.get("delta"))
         if sound is None:
             return [ProtocolError("an audio delta that is not base64")]
-        seconds = self._meter.seconds(sound)
-        if seconds is None:
+        heard = self._meter.seconds(sound)
+        if heard is None:
             return [ProtocolError("an audio delta that is not audio")]
-        return [AudioOutput(seconds)] if seconds else ()
+        return [AudioOutput(heard, silent=self._meter.silent)] if heard else ()
 
 
 def read_event(kind: str, data: dict[str, Any]) -> Sequence[ServerMessage]:

@@ -42,6 +42,11 @@ def size(text: object) -> int | None:
     return len(text) // 4 * 3 - len(rest)
 
 
+def is_silence(text: str) -> bool:
+    """Whether audio in base64 consists of zeros."""
+    return text.startswith("A") and not text.strip("A=")
+
+
 def samples_of(data: bytes) -> Audio | None:
     """PCM16 as [samples] float32; None for half a sample."""
     return None if len(data) % 2 else np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768.0

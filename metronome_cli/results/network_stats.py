@@ -51,6 +51,12 @@ class NetworkStats(ReportPart):
     """Sessions by the reason of their end, those that finished included."""
     end_details: dict[str, str] = Field(default_factory=dict)
     """By reason, what the first session that ended so was told."""
+    unknown_messages: dict[str, Natural] = Field(default_factory=dict)
+    """Messages of types that the protocol's description here does not have, by their name."""
+    server_errors: dict[str, Natural] = Field(default_factory=dict)
+    """Errors that the server reported and that ended no session, by their code."""
+    silent_output_share: float | None = None
+    """Share of the output that was digital silence, which no model produces; null without sound."""
     scrapes: Natural = 0
     """Answers of the server's metrics."""
     failed_scrapes: Natural = 0

@@ -142,3 +142,22 @@ def test_sound_that_is_not_finite_is_an_error_of_the_client_and_of_no_one_else()
         pack("input_audio_buffer.append", audio=floats_to_text(np.full(16000, np.nan, "f4")))
     )
     assert "invalid_audio" in answered.messages[0]
+
+
+@pytest.mark.parametrize("protocol", ["moshi", "realtime", "minicpm"])
+@pytest.mark.parametrize("silent", [True, False])
+def test_digital_silence_is_told_from_sound(protocol, silent):
+    client, host = client_codec(protocol)(), host_codec(protocol)()
+    if protocol == "minicpm":
+        client.read(pack("session.created"))
+    if protocol == "realtime":
+        host.read(pack("response.create"))
+    size = round((1.0 if protocol == "minicpm" else 0.08) * client.traits.sample_rate)
+    rng = np.random.default_rng(0)
+    told = []
+    for _ in range(12):
+        audio = np.zeros(size, "f4") if silent else (0.001 * rng.standard_normal(size)).astype("f4")
+        told += [event for message in host.answer(audio, "", 0) for event in client.read(message)]
+    out = [event for event in told if isinstance(event, m.AudioOutput)]
+    assert len(out) >= 10
+    assert {event.silent for event in out[6:]} == {silent}

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec
@@ -52,6 +53,7 @@ from metronome_cli.core.session import (
     FrameResult,
     FrameSent,
     HostEvent,
+    MessagesCounted,
     MisbehavedEnded,
     Reconnected,
     SessionEnded,
@@ -67,6 +69,7 @@ RESET_SHARE = 0.5  # of a session's life, after which it breaks its connection o
 RESET_WITHIN_S = 60.0
 LONGEST_S = 1e8  # that a timer is set for
 PLANNED = ("completed", "shed")
+COUNT_EVERY_S = 2.0  # between two counts of what came besides answers
 P = ParamSpec("P")
 
 
@@ -133,6 +136,10 @@ class WebsocketSession:
         self._heard_s = 0.0
         self._ahead = b""
         self._queue: list[messages.Queued] = []
+        self._names: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._silent_s = self._sound_s = 0.0
+        self._next_count_s = 0.0
         self._watched_s = 0.0
         self._fresh()
 
@@ -168,6 +175,7 @@ class WebsocketSession:
             reason, detail = "generator_error", _named(error)
         finally:
             self._plan.next_due_s = math.inf
+            self._tell_messages()
             sent_s = (self._sent_frames + self.answers.sent_frames) * self._hall.beat.period_s
             received_s = self._heard_s + self.answers.heard_s
             self._tell(SessionEnded(self.index, reason, detail, self._now(), sent_s, received_s))
@@ -413,6 +421,8 @@ class WebsocketSession:
     def _take(self, event: messages.ServerMessage, now: float) -> None:
         """What a message means for the frames; otherwise for the session."""
         if isinstance(event, messages.AudioOutput):
+            self._sound_s += event.seconds
+            self._silent_s += event.seconds if event.silent else 0.0
             self._tell_all(self.answers.output(now, event.seconds))
         elif isinstance(event, messages.UnitAnswered):
             self._tell_all(self.answers.unit(now, event.unit))
@@ -440,6 +450,8 @@ class WebsocketSession:
             self._reply(event.messages)
         elif isinstance(event, messages.Queued):
             self._queue.append(event)
+        elif isinstance(event, messages.Named):
+            self._names[event.name] += 1
         elif isinstance(event, messages.SessionRejected):
             self._end("rejected", event.why)
         elif isinstance(event, messages.SessionClosed):
@@ -459,11 +471,24 @@ class WebsocketSession:
     def _take_error(self, error: messages.ServerError) -> None:
         """Most errors of a session that was ready leave it usable; what it says last is kept."""
         self._last_error = error.why
+        self._errors[self._hall.endpoint.without_secrets(error.code)] += 1
         if error.fatal or not self._seated.is_set():
             self._end("server_error", error.why)
 
+    def _tell_messages(self) -> None:
+        """Count what came besides answers since the last call."""
+        if self._names or self._errors or self._sound_s:
+            counted = MessagesCounted(dict(self._names), dict(self._errors), self._silent_s, self._sound_s)
+            self._names.clear()
+            self._errors.clear()
+            self._silent_s = self._sound_s = 0.0
+            self._tell(counted)
+
     def _watch(self, line: SessionConnection, now: float) -> None:
         """Looks for what does not happen."""
+        if now >= self._next_count_s:
+            self._next_count_s = now + COUNT_EVERY_S
+            self._tell_messages()
         for record in self.answers.expire(now):
             self._tell(record)
         if (tired := self._patience.look(line, self.answers, self._since_s, now)) is not None:

@@ -88,6 +88,9 @@ WIRE_COLUMNS = [
 ]  # fmt: skip
 
 
+SILENT_SHARE_SHOWN = 0.05  # of the output: a server that mutes its sound sends some digital silence
+
+
 def wires(report: Report) -> Table:
     """What only sockets tell, of each point over the network; times in milliseconds."""
     measured_points = report.capacity.trials if report.capacity else []
@@ -99,6 +102,8 @@ def wires(report: Report) -> Table:
 def _wire(point: TrialResult, wire: NetworkStats) -> list[str]:
     lost = ", ".join(f"{count} {reason}" for reason, count in point.sessions_ended_early.items())
     rate = NO_DATA if wire.output_s_per_input_s is None else f"{wire.output_s_per_input_s:.3f}"
+    if wire.silent_output_share and wire.silent_output_share > SILENT_SHARE_SHOWN:
+        lost = ", ".join(filter(None, (lost, f"{wire.silent_output_share:.0%} digital silence")))
     return [
         number(point.sessions), point.purpose or NO_DATA, number(wire.sessions_started), number(wire.sessions_rejected),
         number(wire.sessions_queue_timeout), format_ms(wire.session_setup_ms.p99),
