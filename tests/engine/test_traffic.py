@@ -28,16 +28,25 @@ def traffic() -> ModuleType:
 
 def counted(traffic: ModuleType, name: str, age: str, sessions: int, **options: Any) -> tuple[Any, Any]:
     profile = load_profile(name)
-    profile = profile.model_copy(update={"adapter_options": {**profile.adapter_options, **options}})
+    shape = profile.shape.model_copy(update={"layers": LAYERS})
+    few = profile.tokens.decode.model_copy(update={"speaking": max(2, profile.tokens.decode.listening + 1)})
+    tokens = profile.tokens if profile.tokens.fused else profile.tokens.model_copy(update={"decode": few})
+    profile = profile.model_copy(
+        update={"adapter_options": {**profile.adapter_options, **options}, "shape": shape, "tokens": tokens}
+    )
     count, _ = traffic.count_frame(profile, sessions, age)
     assert not count.problems, count.problems.most_common(3)  # device mixes, waits inside a graph
     assert count.captures == 0, "a graph was captured in a live frame"
     return profile, count
 
 
+LAYERS = 4  # of the decoder: what a layer moves is what it moves at its real depth, and counting takes seconds
 CASES = [  # profile, options, ages; ceilings a frame: decoding / least, pageable copies, waits
     ("moshi", {}, ("full",), 1.15, 3, 8),
     ("kyutai-stt-1b", {}, ("full",), 1.15, 2, 5),
+    ("qwen2.5-omni-3b", {}, ("young",), 1.15, 10, 12),
+    ("qwen3-omni-30b", {}, ("young",), 1.15, 10, 12),
+    ("minicpm-o-4.5", {}, ("young",), 1.15, 60, 12),
     ("default", {}, ("full", "young"), 1.15, 3, 20),
 ]
 
