@@ -40,7 +40,9 @@ def counted(traffic: ModuleType, name: str, age: str, sessions: int, **options: 
     return profile, count
 
 
-LAYERS = 4  # of the decoder: what a layer moves is what it moves at its real depth, and counting takes seconds
+LAYERS = (
+    4  # of the decoder: what a layer moves is what it moves at its real depth, and counting takes seconds
+)
 CASES = [  # profile, options, ages; ceilings a frame: decoding / least, pageable copies, waits
     ("moshi", {}, ("full",), 1.15, 3, 8),
     ("kyutai-stt-1b", {}, ("full",), 1.15, 2, 5),
