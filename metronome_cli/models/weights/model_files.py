@@ -8,6 +8,7 @@ are loaded by it, and so is a GGUF file, which it turns back into plain weights.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,9 +96,10 @@ def read_config(found: ModelFiles) -> Any:
     check_regular(found.path if found.gguf else found.folder / "config.json")
     more = {"gguf_file": found.gguf} if found.gguf else {}
     try:
-        config = AutoConfig.from_pretrained(
-            found.folder, trust_remote_code=False, local_files_only=True, **more
-        )
+        with warnings.catch_warnings(action="ignore"):  # of old keys: the file is read all the same
+            config = AutoConfig.from_pretrained(
+                found.folder, trust_remote_code=False, local_files_only=True, **more
+            )
     except ImportError as error:
         raise UsageError(
             f"{found.path}: reading GGUF needs a package that is not installed ({error})",
@@ -260,9 +262,12 @@ def _skeleton(config: Any) -> Any:
     if getattr(small, "layer_types", None):
         small.layer_types = small.layer_types[:1]
     small.vocab_size, small.intermediate_size = 8, 8
-    with on_meta():
-        model: Any = AutoModel.from_config(small)  # type: ignore[no-untyped-call]
-    model.rotary_emb = type(model.rotary_emb)(config)
+    try:
+        with on_meta():
+            model: Any = AutoModel.from_config(small)  # type: ignore[no-untyped-call]
+        model.rotary_emb = type(model.rotary_emb)(config)
+    except LIBRARY_ERRORS as error:
+        raise unreadable(f"configuration of {config.model_type}", error) from error
     return model
 
 
