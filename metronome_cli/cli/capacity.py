@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metronome_cli.cli import options
@@ -40,6 +41,7 @@ ESSENTIAL = (
 )  # fmt: skip
 
 
+@options.report_files()
 def capacity(
     profile: options.Profile = None,
     model: options.Model = None,
@@ -92,11 +94,10 @@ def capacity(
     config: options.Config = None,
     json_: options.Json = False,
     output: options.Output = None,
-    html: options.Html = None,
-    junit: options.Junit = None,
     prometheus_listen: options.PrometheusListen = None,
     dry_run: options.DryRun = False,
     ui: options.Ui = None,
+    **files: Path | None,
 ) -> None:
     """How many live sessions hold every objective, for how long, and what binds."""
     given = locals()

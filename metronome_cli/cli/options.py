@@ -5,16 +5,19 @@ A command says `clock: options.Clock = None`; None and False mean that the flag 
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.models import OptionInfo
 
 from metronome_cli.cli.completion import completer
 from metronome_cli.config import readers
-from metronome_cli.config.settings_table import OTHER_VARIABLES, PREFIX, SETTINGS, Setting
+from metronome_cli.config.settings_table import FORMATS, OTHER_VARIABLES, PREFIX, SETTINGS, Setting
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 LOAD, CACHE, MEMORY, SEARCH, SERVER, OUTPUT = "Load", "Cache", "Memory", "Search", "Server", "Output"
 _UNITS: dict[readers.ValueReader, str] = {
     readers.duration: "TIME",
@@ -118,8 +121,6 @@ IdleTimeout = Annotated[str | None, SettingOption("idle_timeout", SERVER)]
 Reconnect = Annotated[str | None, SettingOption("reconnect", SERVER)]
 
 Output = Annotated[Path | None, SettingOption("output", OUTPUT, metavar="DIR")]
-Html = Annotated[Path | None, SettingOption("html", OUTPUT, metavar="FILE")]
-Junit = Annotated[Path | None, SettingOption("junit", OUTPUT, metavar="FILE")]
 Json = Annotated[bool, SettingOption("json", OUTPUT)]
 PrometheusListen = Annotated[str | None, SettingOption("prometheus_listen", OUTPUT)]
 DryRun = Annotated[bool, SettingOption("dry_run", OUTPUT)]
@@ -145,6 +146,29 @@ def _unbound(key: str) -> OptionInfo:
 
 
 ReportJson = Annotated[bool, _unbound("json")]
-ReportHtml = Annotated[Path | None, _unbound("html")]
-ReportJunit = Annotated[Path | None, _unbound("junit")]
 PlainJson = Annotated[bool, typer.Option("--json", help="JSON, and nothing else, on stdout.")]
+
+
+def report_files(*, are_settings: bool = True) -> Callable[[Command], Command]:
+    """Give a command one option per report format. The command gets their values in `**files`."""
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        added = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[
+                    Path | None,
+                    SettingOption(name, OUTPUT, metavar="FILE") if are_settings else _unbound(name),
+                ],
+            )
+            for name in FORMATS
+        ]
+        command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
+        return command
+
+    return decorate

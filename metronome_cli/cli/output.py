@@ -1,8 +1,10 @@
-"""Where a report goes: stdout, and the files that --output, --html and --junit name."""
+"""Writes a report to stdout, to the directory of --output, and to the file of each format's option."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PrintablePlan(Protocol):
-    """What a run would do."""
+    """The plan of a run."""
 
     def as_text(self) -> str: ...
 
@@ -20,50 +22,45 @@ class PrintablePlan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OutputFiles:
-    """What is to be written. `directory`, which `flag` named, gets report.json and report.html."""
+    """Files to write. `directory`, named by `flag`, gets report.json and report.html; `files` by format."""
 
     directory: Path | None
-    html: Path | None
-    junit: Path | None
+    files: Mapping[str, Path | None]
     flag: str = "--output"
 
     def check(self) -> None:
-        """Raises UsageError for what cannot be written: before the work, not after it."""
+        """Raise UsageError for a file that cannot be written, before the work begins."""
         from metronome_cli.core.files import check_writable
         from metronome_cli.report.report_file import REPORT_FILE
 
         if self.directory is not None:
             check_writable(self.directory / REPORT_FILE, self.flag)
-        if self.html is not None:
-            check_writable(self.html, "--html")
-        if self.junit is not None:
-            check_writable(self.junit, "--junit")
+        for name, file in self._wanted():
+            check_writable(file, f"--{name}")
 
     def write(self, report: Report) -> None:
-        """Write them. Raises MetronomeError where the disk refuses."""
+        """Write the files. Raises MetronomeError if a write fails."""
         from metronome_cli.ui.status_line import status_line
 
-        if any(path is not None for path in (self.directory, self.html, self.junit)):
+        if self.directory is not None or self._wanted():
             with status_line("writing the report"):
                 self._write(report)
 
     def _write(self, report: Report) -> None:
+        from metronome_cli.core.files import write_text
+        from metronome_cli.report.report_file import write_report
+
         if self.directory is not None:
-            from metronome_cli.report.report_file import write_report
-
             write_report(report, self.directory)
-        if self.html is not None:
-            from metronome_cli.report.html.page import write_html
+        for name, file in self._wanted():
+            write_text(file, import_module(f"metronome_cli.report.{name}").render(report))
 
-            write_html(report, self.html)
-        if self.junit is not None:
-            from metronome_cli.report.junit import write_junit
-
-            write_junit(report, self.junit)
+    def _wanted(self) -> list[tuple[str, Path]]:
+        return [(name, file) for name, file in self.files.items() if file is not None]
 
 
 def show(report: Report, *, as_json: bool) -> None:
-    """The report on stdout."""
+    """Print the report."""
     from metronome_cli.cli.console import write
     from metronome_cli.report.plain_text import render_text
     from metronome_cli.report.report_file import report_json
@@ -72,7 +69,7 @@ def show(report: Report, *, as_json: bool) -> None:
 
 
 def show_plan(plan: PrintablePlan, *, as_json: bool) -> None:
-    """What --dry-run foretells, on stdout."""
+    """Print the plan of --dry-run."""
     from metronome_cli.cli.console import print_text, write
 
     write(plan.as_json()) if as_json else print_text(plan.as_text())

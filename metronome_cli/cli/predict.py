@@ -62,6 +62,7 @@ def choose() -> None:
   metronome predict --profile moshi --gpu h100,l40s,rtx-4090
 """,
 )  # fmt: skip
+@shared.report_files()
 def profile(
     profile: shared.Profile = None,
     model: own.Model = None,
@@ -88,7 +89,7 @@ def profile(
     config: shared.Config = None,
     json_: shared.Json = False,
     output: shared.Output = None,
-    html: shared.Html = None,
+    **files: Path | None,
 ) -> None:
     """When the sessions of a profile or a checkpoint fill the KV pool, and how many fit."""
     _answer("profile", locals())
@@ -103,6 +104,7 @@ def profile(
   metronome predict trace occupancy.csv --time-column t --occupancy-column kv --fail-within 10m
 """,
 )
+@shared.report_files()
 def trace(
     trace: Annotated[Path, typer.Argument(help="report.json, events.jsonl, a run's directory, CSV or JSON.")],
     trial: own.Trial = None,
@@ -116,7 +118,7 @@ def trace(
     config: shared.Config = None,
     json_: shared.Json = False,
     output: shared.Output = None,
-    html: shared.Html = None,
+    **files: Path | None,
 ) -> None:
     """When the KV pool of a recorded run is full, from its occupancy so far."""
     _answer("trace", locals())
@@ -134,6 +136,7 @@ Examples:
   metronome predict watch http://localhost:8000/metrics --once --json
 """,
 )
+@shared.report_files()
 def watch(
     metrics_url: Annotated[
         str,
@@ -150,8 +153,8 @@ def watch(
     config: shared.Config = None,
     json_: shared.Json = False,
     output: shared.Output = None,
-    html: shared.Html = None,
     ui: shared.Ui = None,
+    **files: Path | None,
 ) -> None:
     """When a running server's KV pool is full, from its metrics, with a countdown."""
     _answer("watch", locals())
@@ -166,6 +169,7 @@ def watch(
   metronome predict fleet --peak-sessions 400 --capacity-report run/ --gpus-per-node 8
 """,
 )
+@shared.report_files()
 def fleet(
     arrival_rate: own.ArrivalRate = None,
     mean_session_length: own.MeanSessionLength = None,
@@ -184,7 +188,7 @@ def fleet(
     config: shared.Config = None,
     json_: shared.Json = False,
     output: shared.Output = None,
-    html: shared.Html = None,
+    **files: Path | None,
 ) -> None:
     """How many GPUs a load needs, from what one GPU holds."""
     _answer("fleet", locals())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -41,6 +42,7 @@ def choose() -> None:
 
   metronome probe latency --batch-size 1 --batch-size 8 --age 1h --policy 'window(512, 16)' --policy unbounded""",
 )
+@options.report_files()
 def latency(
     profile: options.Profile = None,
     audio: options.Audio = None,
@@ -54,9 +56,9 @@ def latency(
     config: options.Config = None,
     json_: options.Json = False,
     output: options.Output = None,
-    html: options.Html = None,
     dry_run: options.DryRun = False,
     ui: options.Ui = None,
+    **files: Path | None,
 ) -> None:
     """What one frame step costs by batch size, session age and policy, and what limits it."""
     given = locals()
@@ -88,6 +90,7 @@ def latency(
 
   metronome probe quality --profile qwen2.5-omni-7b --weights DIR --audio calls/ --transcripts calls.json""",
 )
+@options.report_files()
 def quality(
     model: own.Model = None,
     profile: own.Profile = None,
@@ -111,8 +114,8 @@ def quality(
     config: options.Config = None,
     json_: options.Json = False,
     output: options.Output = None,
-    html: options.Html = None,
     ui: options.Ui = None,
+    **files: Path | None,
 ) -> None:
     """What the bound does to quality: the smallest (W, S) that cannot be told from unbounded. Real weights only."""
     given = locals()

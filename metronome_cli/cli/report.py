@@ -21,6 +21,7 @@ Examples:
 """
 
 
+@options.report_files(are_settings=False)
 def report(
     path: Annotated[
         Path, typer.Argument(help="A run's --output directory, a report.json or an events.jsonl.")
@@ -29,19 +30,18 @@ def report(
         bool, typer.Option("--from-events", help="Rebuild it even where there is a report.json.")
     ] = False,
     json_: options.ReportJson = False,
-    html: options.ReportHtml = None,
-    junit: options.ReportJunit = None,
     save: Annotated[
         bool, typer.Option("--save", help="Write report.json and report.html into the run's directory.")
     ] = False,
+    **files: Path | None,
 ) -> None:
     """Print a run's report, convert it, or rebuild it after a kill."""
     from metronome_cli.cli.output import OutputFiles, show
     from metronome_cli.report.rebuild import load_run
 
     directory = path if path.is_dir() else path.parent
-    files = OutputFiles(directory if save else None, html, junit, flag="--save")
-    files.check()
+    wanted = OutputFiles(directory if save else None, files, flag="--save")
+    wanted.check()
     found = load_run(path, from_events=from_events)
     show(found, as_json=json_)  # first: a full disk must not cost the answer
-    files.write(found)
+    wanted.write(found)

@@ -11,6 +11,7 @@ import typer
 from metronome_cli.cli.console import end_stdout, kept_for_report
 from metronome_cli.cli.output import OutputFiles, show
 from metronome_cli.config.settings import Settings, resolve
+from metronome_cli.config.settings_table import FORMATS
 
 if TYPE_CHECKING:
     from metronome_cli.config.profile import Profile
@@ -27,7 +28,10 @@ def resolve_command(
     """The settings of a command that was called with these parameters: those of the table, in which `json_` stands
     for `json`. Raises UsageError, too, where the files that are asked for cannot be written.
     """
-    settings = resolve({key.rstrip("_"): value for key, value in given.items()}, from_model=from_model)
+    files = given.get("files", {})
+    assert isinstance(files, dict)
+    flat = {key: value for key, value in given.items() if key != "files"} | files
+    settings = resolve({key.rstrip("_"): value for key, value in flat.items()}, from_model=from_model)
     files_of(settings).check()
     return settings
 
@@ -92,4 +96,4 @@ def profile_of_model(name: str) -> Profile:
 
 def files_of(settings: Settings) -> OutputFiles:
     """What the settings ask to be written."""
-    return OutputFiles(settings["output"], settings["html"], settings["junit"])
+    return OutputFiles(settings["output"], {name: settings[name] for name in FORMATS})

@@ -7,12 +7,21 @@ with dashes) are made from it; `--help`, docs/environment.md and docs/commands.m
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from metronome_cli.config import readers
 
 PREFIX = "METRONOME_"
+
+
+FORMATS: Mapping[
+    str, str
+] = {  # report format: help of its option; `report/<name>.py` has `render(report) -> str`
+    "html": "Write a self-contained HTML report.",
+    "junit": "Write JUnit XML, one case per objective.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +282,7 @@ SETTINGS: dict[str, Setting] = {
             "none",
         ),
         Setting("output", readers.path, "Directory for report.json, report.html and events.jsonl."),
-        Setting("html", readers.path, "Write a self-contained HTML report."),
-        Setting("junit", readers.path, "Write JUnit XML, one case an objective."),
+        *(Setting(name, readers.path, text) for name, text in FORMATS.items()),
         Setting(
             "prometheus_listen", readers.address, "Serve the run's series while it runs: :9464 or HOST:PORT."
         ),

@@ -1,4 +1,4 @@
-"""A report as JUnit XML, as CI systems read it: one suite a command, one case an objective.
+"""A report as JUnit XML, as CI systems read it: one suite per command, one case per objective.
 
 An objective that failed is a failure; one that is inconclusive is an error, since a gate must not pass on
 no evidence; a run that failed or was stopped adds an error of its own. A command that judges nothing is
@@ -8,22 +8,15 @@ the cases.
 
 from __future__ import annotations
 
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from metronome_cli.core.files import write_text
 from metronome_cli.core.formatting import format_measured
 from metronome_cli.report.conditions import notes
 from metronome_cli.results.measured import ObjectiveResult
 from metronome_cli.results.run_report import Report
 
 
-def write_junit(report: Report, path: Path) -> Path:
-    """Write the XML, whole or not at all. Raises MetronomeError where the disk refuses."""
-    return write_text(path, render_junit(report))
-
-
-def render_junit(report: Report) -> str:
+def render(report: Report) -> str:
     """The XML document."""
     suite = ET.Element("testsuite")
     _properties(suite, report)

@@ -15,7 +15,7 @@ from metronome_cli.report.compare.comparison import ComparisonPlan, compare
 from metronome_cli.report.event_log import EVENTS_FILE, head
 from metronome_cli.report.event_replay import CONDITIONS
 from metronome_cli.report.html.page import render_html
-from metronome_cli.report.junit import render_junit
+from metronome_cli.report.junit import render
 from metronome_cli.report.plain_text import render_text
 from metronome_cli.report.rebuild import rebuild
 from metronome_cli.report.report_file import parse_report, report_json
@@ -79,7 +79,7 @@ def test_text_and_junit_render_whatever_is_accepted(place, value, width):
     report = accepted(changed(place, value))
     if report is not None:
         assert render_text(report, width)
-        assert render_junit(report)
+        assert render(report)
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metronome_cli.report.junit import render_junit, write_junit, xml_text
+from metronome_cli.cli.output import OutputFiles
+from metronome_cli.report.junit import render, xml_text
 from tests.report.builders import (
     capacity_report,
     every_report,
@@ -18,7 +19,7 @@ from tests.report.builders import (
 
 
 def suite_of(given_report):
-    return ET.fromstring(render_junit(given_report).encode()).find("testsuite")
+    return ET.fromstring(render(given_report).encode()).find("testsuite")
 
 
 @pytest.mark.parametrize(
@@ -66,5 +67,6 @@ def test_any_text_makes_well_formed_xml(text):
 
 
 def test_the_file_is_written(tmp_path):
-    file = write_junit(capacity_report(), tmp_path / "new" / "junit.xml")
+    file = tmp_path / "new" / "junit.xml"
+    OutputFiles(None, {"junit": file}).write(capacity_report())
     assert file.read_text(encoding="utf-8").startswith("<?xml")
