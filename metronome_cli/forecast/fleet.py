@@ -78,14 +78,17 @@ class Fleet:
 
     @property
     def needed(self) -> int:
-        """Fewest GPUs with blocking at or below the target, all nodes up. Raises UsageError beyond 1,000,000."""
-        return _fewest(lambda gpus: self.demand.blocked(gpus * self.slots_per_gpu) <= self.target)
+        """Fewest GPUs, in whole nodes, that meet the target with every node up.
+
+        Raises UsageError past a million.
+        """
+        node = self.gpus_per_node
+        return node * _fewest(lambda n: self.demand.blocked(n * node * self.slots_per_gpu) <= self.target)
 
     @property
     def needed_with_spare(self) -> int:
         """Fewest GPUs that meet the target with one node down, in whole nodes."""
-        nodes = -(-self.needed // self.gpus_per_node) + 1
-        return nodes * self.gpus_per_node
+        return self.needed + self.gpus_per_node
 
     def size(self, gpus: int) -> FleetSize:
         """Return the figures of a fleet of this size."""
@@ -110,7 +113,8 @@ class Fleet:
     def table(self) -> list[FleetSize]:
         """Return sizes from slightly too small to beyond a spare node."""
         needed, spare = self.needed, self.needed_with_spare
-        step = max(1, round(0.02 * needed))
+        node = self.gpus_per_node
+        step = node * max(1, round(0.02 * needed / node))
         sizes = {needed + step * offset for offset in (-3, -2, -1, 0, 1, 2, 3)} | {spare, spare + step}
         return [self.size(size) for size in sorted(sizes) if size >= 1]
 

@@ -4,6 +4,7 @@ source."""
 from __future__ import annotations
 
 import difflib
+import re
 from functools import cache
 from importlib.resources import files
 
@@ -11,6 +12,21 @@ from pydantic import Field
 
 from metronome_cli.config.fields import Size, StrictModel
 from metronome_cli.core.errors import UsageError
+
+_MAKERS = {
+    "nvidia",
+    "amd",
+    "geforce",
+    "tesla",
+    "instinct",
+    "gb",
+    "gib",
+    "gpu",
+    "tensor",
+    "core",
+    "hbm3",
+    "hbm3e",
+}
 
 
 class Gpu(StrictModel):
@@ -52,9 +68,21 @@ def find_gpu(name: str) -> tuple[str, Gpu]:
     known = {alias: key for key, gpu in gpus().items() for alias in (key, *gpu.aliases)}
     if wanted in known:
         return known[wanted], gpus()[known[wanted]]
+    titled = known | {gpu.title: key for key, gpu in gpus().items()}
+    same = {key for title, key in titled.items() if _words(title) == _words(wanted)}
+    if len(same) == 1:
+        key = same.pop()
+        return key, gpus()[key]
     near = difflib.get_close_matches(wanted, known, n=2, cutoff=0.5)
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(f"{name!r} is not a known GPU", hint=f"{meant}known: {', '.join(gpus())}")
+
+
+def _words(name: str) -> frozenset[str]:
+    """What tells cards apart in a product's name: "NVIDIA A100-SXM4-80GB" is {a100, 80}."""
+    spaced = re.sub(r"\b(rtx|gtx)(\d)", r"\1 \2", name.lower())
+    found = (re.sub(r"^(\d+)(gb|gib)$", r"\1", word) for word in re.split(r"[^a-z0-9]+", spaced))
+    return frozenset(word for word in found if word and word not in _MAKERS and not word.startswith("sxm"))
 
 
 def gpu_of_device(device: str) -> tuple[str, Gpu] | None:

@@ -15,7 +15,7 @@ import pytest
 from metronome_cli.backends.websocket.backend import WebsocketSetup
 from metronome_cli.commands.predict.from_metrics import ScrapePlan, forecast_from_metrics
 from metronome_cli.core import metrics_page
-from metronome_cli.core.errors import UsageError
+from metronome_cli.core.errors import EngineError, UsageError
 from metronome_cli.core.metrics_page import fetch
 from metronome_cli.core.stop import StopRequest
 from metronome_cli.report.plain_text import render_text
@@ -125,12 +125,9 @@ def test_a_flat_server_does_not_saturate() -> None:
     assert "does not saturate" in report.summary
 
 
-def test_a_server_that_never_answers_is_inconclusive() -> None:
-    report = watched(lambda t: None, once=True)
-    assert report.exit_code == 4
-    assert "never answered" in report.summary
-    assert report.forecast is not None
-    assert "Connection refused" in report.forecast.sample_notes[0]
+def test_a_server_that_is_not_there_ends_the_watch_at_once() -> None:
+    with pytest.raises(EngineError, match="no server listens there"):
+        watched(lambda t: None, once=True)
 
 
 def test_a_gap_is_stated_and_bridged() -> None:
@@ -184,7 +181,7 @@ def test_a_signal_leaves_a_partial_report() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "http://", "http://me:secret@host/metrics"])
 def test_addresses_that_are_none_are_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="--metrics-url"):
+    with pytest.raises(UsageError, match="metrics URL"):
         _ = ScrapePlan(url).address
 
 

@@ -84,7 +84,8 @@ fleets = st.builds(
 @settings(max_examples=80, deadline=None)
 def test_the_fewest_gpus_keep_the_target_and_a_spare_node_survives(fleet: Fleet) -> None:
     assert fleet.size(fleet.needed).blocking <= fleet.target
-    assert fleet.needed == 1 or fleet.size(fleet.needed - 1).blocking > fleet.target
+    smaller = fleet.needed - fleet.gpus_per_node
+    assert smaller == 0 or fleet.size(smaller).blocking > fleet.target
     spare = fleet.needed_with_spare
     assert spare % fleet.gpus_per_node == 0
     assert fleet.size(spare).node_down_blocking <= fleet.target + 1e-12

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from metronome_cli.commands.predict.from_trace import verdict_within
-from metronome_cli.core.errors import UsageError, Verdict
-from metronome_cli.core.formatting import plural
+from metronome_cli.core.errors import EngineError, UsageError, Verdict
+from metronome_cli.core.formatting import format_utc, plural
 from metronome_cli.core.http import shown
 from metronome_cli.core.metrics_page import Fetch, NoPageError, fetch, metrics_address, why_none
 from metronome_cli.core.quantities import format_duration
@@ -31,6 +32,7 @@ from metronome_cli.results.run_report import Report
 
 ONCE_SCRAPES = 3 * FEWEST
 DEFAULT_ALARM_S = 600.0  # of --once, where --fail-within is not given
+ONCE_INTERVAL_S = 0.125  # between the scrapes of --once: 16 of them take 2 s
 _NAP_S = 0.05
 
 
@@ -144,6 +146,11 @@ class _MetricsWatch:
                 shown(self._address),
             )
         except OSError as error:
+            if not self.answered and "refused" in why_none(error).lower():
+                raise EngineError(
+                    f"{shown(self._address)}: connection refused: no server listens there",
+                    hint="start the server first, or check host and port",
+                ) from None
             self.failed += 1
             self.no_page = str(error) if isinstance(error, NoPageError) else self.no_page
             self.scrapes.add(t_s, None, why_none(error))
@@ -278,6 +285,11 @@ class _MetricsWatch:
         if sight is None:
             return f"{shown(self._address)} {self._nothing} in {plural(self.failed, 'scrape')}."
         text = status_text(sight, self.reading)[0].upper() + status_text(sight, self.reading)[1:] + "."
+        if sight.remaining_s:
+            full_at = datetime.now(UTC) + timedelta(seconds=sight.remaining_s)
+            text += f" Full at {format_utc(full_at)}."
+        if self.plan.alarm_s is not None:
+            text += f" Alarm: full within {format_duration(self.plan.alarm_s)}."
         if self.scrapes.down:
             text += " The server does not answer any more."
         if self.context is not None and self.context.latest_end_s() is not None:

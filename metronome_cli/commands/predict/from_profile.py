@@ -11,7 +11,7 @@ predict_fleet.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from metronome_cli.commands.predict.cache_part import cache_part
@@ -32,6 +32,7 @@ from metronome_cli.forecast.pool_forecast import (
     PoolBudget,
     PoolForecast,
     forecast_pool,
+    max_sessions_and_cause,
 )
 from metronome_cli.results.forecast_result import Forecast, HazardForecast, ImpliedPool, Interval, MemoryLine
 from metronome_cli.results.report_draft import ReportDraft, format_interval
@@ -104,6 +105,27 @@ def predict_profile(plan: ForecastPlan) -> Report:
     forecast = _forecast(plan, question, answer)
     verdict = _verdict(plan, question)
     return draft.report(_sentence(plan, answer), verdict=verdict, forecast=forecast)
+
+
+def predict_most(plan: ForecastPlan) -> Report:
+    """How many sessions the pool holds for the session length, and the forecast for that number.
+
+    `plan.sessions` is not read. Raises UsageError as `predict_profile` does.
+    """
+    draft = ReportDraft(plan.argv, plan.settings, plan.profile)
+    most, cause = max_sessions_and_cause(replace(plan, sessions=1).question())
+    if most is None:
+        forecast = _nothing(plan, "no number of sessions fills the pool within the session length")
+        return draft.report(
+            f"Memory does not limit the number of sessions for {format_duration(plan.length_s)}.",
+            forecast=forecast,
+        )
+    plan = replace(plan, sessions=max(1, most))
+    question = plan.question()
+    sure = f"{percent(plan.confidence)} confidence"
+    text = f"At most {plural(most, 'session')} for {format_duration(plan.length_s)} ({sure}). Limited by: {cause}."
+    verdict = _verdict(plan, question) if most else "fail"
+    return draft.report(text, verdict=verdict, forecast=_forecast(plan, question, forecast_pool(question)))
 
 
 def _check(plan: ForecastPlan) -> None:

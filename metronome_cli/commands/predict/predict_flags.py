@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from metronome_cli.commands.predict.describe_checkpoint import describe_checkpoint
 from metronome_cli.commands.predict.from_checkpoint import load_from, read_checkpoint
-from metronome_cli.commands.predict.from_metrics import ScrapePlan, forecast_from_metrics
-from metronome_cli.commands.predict.from_profile import ForecastPlan, predict_profile
+from metronome_cli.commands.predict.from_metrics import ONCE_INTERVAL_S, ScrapePlan, forecast_from_metrics
+from metronome_cli.commands.predict.from_profile import ForecastPlan, predict_most, predict_profile
 from metronome_cli.commands.predict.from_trace import TracePlan, predict_trace
 from metronome_cli.commands.predict.size_fleet import FleetQuery, GpuQuery, predict_cards, predict_fleet
 from metronome_cli.commands.provenance import argv_of, settings_of
@@ -21,6 +21,7 @@ from metronome_cli.core.formatting import percent
 from metronome_cli.core.quantities import shown
 from metronome_cli.core.secrets import scrub_all
 from metronome_cli.core.stop import StopRequest
+from metronome_cli.forecast.gpus import find_gpu
 from metronome_cli.forecast.memory import DEFAULT_SHARE
 from metronome_cli.forecast.pool_forecast import DEFAULT_CONFIDENCE
 from metronome_cli.results.events import Observer
@@ -142,10 +143,25 @@ def predict(settings: Settings, options: PredictFlags, observer: Observer, stop:
     if options.source == "fleet":
         return predict_fleet(_fleet_question(settings, options, conditions))
     if options["gpu"]:
-        return predict_cards(_cards(settings, options), **conditions)
+        return predict_cards(_cards(settings, options), sessions=settings["sessions"], **conditions)
     if options["model"] and not _loaded(settings, options):
         return describe_checkpoint(options["model"], **conditions)
-    return predict_profile(_profile_plan(settings, options, conditions))
+    if settings["sessions"] is not None or options["observed_fill_time"] is not None:
+        _need_sessions(settings)
+        return predict_profile(_profile_plan(settings, options, conditions))
+    if not (options["model"] or settings.given("profile")):
+        _need_sessions(settings)
+    plan = _profile_plan(settings, options, conditions)
+    if plan.memory is None and plan.profile.kv_pool is None:
+        raise UsageError(
+            "the size of the KV pool is not known", hint="give --device-memory, such as 80GiB, or --kv-pool"
+        )
+    return predict_most(plan)
+
+
+def _need_sessions(settings: Settings) -> None:
+    if settings["sessions"] is None:
+        raise UsageError("how many sessions?", hint="give --sessions, such as --sessions 32")
 
 
 def _loaded(settings: Settings, options: PredictFlags) -> bool:
@@ -161,14 +177,12 @@ def _plain(options: PredictFlags) -> dict[str, Any]:
 
 
 def _profile_plan(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> ForecastPlan:
-    if settings["sessions"] is None:
-        raise UsageError("how many sessions?", hint="give --sessions, such as --sessions 32")
     if settings.given("kv_pool") and settings["device_memory"] is not None:
         raise UsageError(
             "--kv-pool and --device-memory contradict each other", hint="a pool, or a device's memory"
         )
     common: dict[str, Any] = {
-        "sessions": settings["sessions"],
+        "sessions": settings["sessions"] or 1,
         "session_length_s": settings["session_length"],
         "over_s": options["ramp_up"] or 0.0,
         "occupied": options["initial_occupancy"] or 0.0,
@@ -234,7 +248,7 @@ def _trace_plan(settings: Settings, options: PredictFlags, conditions: dict[str,
 def _scrape_plan(settings: Settings, options: PredictFlags, conditions: dict[str, Any]) -> ScrapePlan:
     return ScrapePlan(
         options["metrics_url"],
-        every_s=options["scrape_interval"] or 1.0,
+        every_s=options["scrape_interval"] or (ONCE_INTERVAL_S if options["once"] else 1.0),
         once=bool(options["once"]),
         watch_s=options["watch_time"],
         fail_within_s=options["fail_within"],
@@ -247,6 +261,13 @@ def _scrape_plan(settings: Settings, options: PredictFlags, conditions: dict[str
 
 
 def _cards(settings: Settings, options: PredictFlags) -> GpuQuery:
+    for name in options["gpu"]:
+        find_gpu(name)
+    if not (settings.given("profile") or options["model"]):
+        raise UsageError(
+            "which model on that card?",
+            hint="give --profile, such as --profile moshi; `metronome profiles` lists them",
+        )
     return GpuQuery(
         options["gpu"],
         settings.profile,

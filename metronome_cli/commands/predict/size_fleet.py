@@ -89,13 +89,34 @@ def predict_fleet(question: FleetQuery) -> Report:
 
 
 def predict_cards(
-    cards: GpuQuery, argv: tuple[str, ...] = (), settings: dict[str, Any] | None = None
+    cards: GpuQuery,
+    argv: tuple[str, ...] = (),
+    settings: dict[str, Any] | None = None,
+    sessions: int | None = None,
 ) -> Report:
-    """What each card is estimated to hold. Raises UsageError for an unknown card."""
+    """What each card is estimated to hold, and whether `sessions` fit. Raises UsageError for an unknown card."""
     draft = ReportDraft(argv, settings or {}, cards.profile)
     estimates = estimate_cards(cards)
     best = [f"{e.gpu} {_count(e.sessions)}" for e in estimates]
-    return draft.report(f"Estimated sessions: {'; '.join(best)}.", gpus=estimates)
+    text = f"Estimated sessions: {'; '.join(best)}."
+    if sessions is None:
+        return draft.report(text, gpus=estimates)
+    fits = {estimate.gpu: _fits(estimate.sessions, sessions) for estimate in estimates}
+    words = {"pass": "fit", "fail": "do not fit", "inconclusive": "may fit"}
+    text += (
+        f" {plural(sessions, 'session')} "
+        + "; ".join(f"{words[how]} on {gpu}" for gpu, how in fits.items())
+        + "."
+    )
+    best_fit = min(fits.values(), key=("pass", "inconclusive", "fail").index)
+    return draft.report(text, verdict=best_fit, gpus=estimates)
+
+
+def _fits(held: Interval, sessions: int) -> Verdict:
+    """Pass if the low end holds them, fail if the high end does not."""
+    if held.low is not None and held.low >= sessions:
+        return "pass"
+    return "fail" if held.high is not None and held.high < sessions else "inconclusive"
 
 
 # -- the fleet -------------------------------------------------------------------------------------
