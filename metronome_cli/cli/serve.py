@@ -90,7 +90,10 @@ def _serve(settings: Settings, own: dict[str, Any]) -> None:
 
         def announce(where: str) -> None:
             loading.close()
+            metrics = "http" + where.removeprefix("ws").rpartition(":")[0] + ":" + _port(where) + "/metrics"
             typer.echo(f"{own['protocol']} at {where}", err=True)
+            typer.echo(f"metrics at {metrics}", err=True)
+            typer.echo(f"try: metronome capacity --url {where} --metrics-url {metrics}", err=True)
 
         from metronome_cli.core.errors import exit_code_for
         from metronome_cli.core.stop import StopRequest
@@ -112,3 +115,8 @@ def _serve(settings: Settings, own: dict[str, Any]) -> None:
             was_up = run_serve(plan, stop, announce)
         if not was_up:
             raise typer.Exit(exit_code_for("interrupted", None, signum=stop.signum))
+
+
+def _port(address: str) -> str:
+    """The port of a ws:// address that has one."""
+    return address.rpartition(":")[2].partition("/")[0]

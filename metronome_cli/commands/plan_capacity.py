@@ -104,6 +104,7 @@ def websocket_setup(settings: Settings) -> WebsocketSetup:
         settings["url"],
         settings["protocol"],
         settings["metrics_url"],
+        try_metrics=True,
         metric=settings["occupancy_metric"],
         model=settings["served_model_name"],
         turn_end=settings["turn_end"],

@@ -35,7 +35,13 @@ from tests.report.builders import capacity_report
 EXAMPLES = list(dict.fromkeys(every_example()))
 LEAVES = [each for each in commands() if not each.is_group]
 CHEAP = ("predict", "profiles", "report", "compare", "doctor", "init")
-NEEDS_MORE = ("--metrics-url", "watch", "--url", "--replay", "occupancy.csv")  # a server or a file that is not here
+NEEDS_MORE = (
+    "--metrics-url",
+    "watch",
+    "--url",
+    "--replay",
+    "occupancy.csv",
+)  # a server or a file that is not here
 
 
 def test_the_page_is_what_the_program_says() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from metronome_cli.backends.interface import BackendTraits, KvDemand, RunSetup
 from metronome_cli.backends.streaming.pacing import Pacing, pacing_of
@@ -21,6 +22,7 @@ from metronome_cli.backends.websocket.detect import served_model
 from metronome_cli.backends.websocket.endpoint import (
     Endpoint,
     SessionTimeouts,
+    address,
     detect,
     endpoint,
     probe_connection,
@@ -64,6 +66,7 @@ class WebsocketSetup:
     target: str
     protocol: str = "auto"
     scrape: str | None = None
+    try_metrics: bool = False  # without `scrape`: use the server's own /metrics if its occupancy is there
     metric: str | None = None
     scrape_every_s: float | None = None  # None: once a second, more often if sessions are short
     model: str | None = None
@@ -97,7 +100,7 @@ class WebsocketSetup:
     def fetch(self) -> Callable[[], str] | None:
         """What gets the text of one scrape; None without metrics. Raises UsageError if they cannot be used now."""
         if self.scrape is None:
-            return None
+            return self._fetch_beside() if self.try_metrics else None
         get = partial(fetch, metrics_address(self.scrape), self.ca_file)
         try:
             read_any(parse(get(), "--metrics-url"), self.metric, "--metrics-url")
@@ -107,6 +110,17 @@ class WebsocketSetup:
                 hint="leave it out to measure without it",
             ) from None
         return get
+
+    def _fetch_beside(self) -> Callable[[], str] | None:
+        """The same at /metrics of the server's own address; None if no occupancy is there."""
+        url = address(self.target, "/")
+        beside = urlsplit(url)._replace(
+            scheme="https" if url.startswith("wss") else "http", path="/metrics", query=""
+        )
+        try:
+            return replace(self, scrape=beside.geturl(), try_metrics=False).fetch()
+        except UsageError:
+            return None
 
     def host_starter(self) -> HostStarter:
         """Return what starts the processes that hold the sessions. Raises UsageError if a library is missing."""

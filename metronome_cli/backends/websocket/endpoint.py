@@ -121,6 +121,10 @@ class Endpoint:
         except ConnectionClosed as error:
             raise ConnectError(*why_closed(error, seated=False)) from None
         except OSError as error:
+            if self.url.startswith("wss:") and _no_tls(error):
+                raise ConnectError(
+                    "unreachable", "no TLS there: if the server is a plain one, use ws:// in place of wss://"
+                ) from None
             if why := untrusted(error):
                 raise UntrustedCertificateError(
                     "unreachable", f"its certificate is not trusted: {clipped(why)}"
@@ -147,6 +151,17 @@ class Endpoint:
             "answers_owed": rule.owed,
             "hold_back_ms": None if rule.hold_back_s is None else round(rule.hold_back_s * 1e3, 3),
         }
+
+
+# Reasons that OpenSSL gives for an answer that is not TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
+
+
+def _no_tls(error: OSError) -> bool:
+    """True if an answer was not TLS, or the connection ended in the handshake without a reason."""
+    return getattr(error, "reason", None) in _NO_TLS or (
+        isinstance(error, ConnectionResetError) and not error.errno
+    )
 
 
 def _refusal(error: OSError) -> str:
