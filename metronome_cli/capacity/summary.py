@@ -1,4 +1,4 @@
-"""The one sentence that answers the question, its conditions and what binds."""
+"""The summary of a run: the answer, its conditions and the limiting factor, in one sentence."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from metronome_cli.results.run_report import Report
 
 
 def summarize(report: Report, decisive: TrialResult | None) -> str:
-    """What `capacity` prints last. Says only what was measured."""
+    """Return the summary that `capacity` prints. It states measured values only."""
     if report.policy_runs or report.repeats:
         return _interrupted(report) + " ".join(
-            [*map(_arm, report.policy_runs), *map(_trials, report.repeats)]
+            [*map(_policy_run, report.policy_runs), *map(_trials, report.repeats)]
         )
     capacity = report.capacity
     if capacity is None:
@@ -56,22 +56,24 @@ def _on_a_busy_machine(report: Report) -> str:
     return f" All this on a busy machine: {busy}." if busy else ""
 
 
-def _arm(arm: PolicyRun) -> str:
+def _policy_run(run: PolicyRun) -> str:
     settled = (
-        "" if arm.mean_sessions_mid_run is None else f" settles at {arm.mean_sessions_mid_run:.0f} sessions"
+        ""
+        if run.mean_sessions_mid_run is None
+        else f" holds {run.mean_sessions_mid_run:.0f} sessions on average"
     )
-    if arm.collapse is not None:
-        last = arm.collapse.last_output_s
-        silent = "" if last is None else f", the last answer at {format_time(last)}"
+    if run.collapse is not None:
+        last = run.collapse.last_output_s
+        silent = "" if last is None else f", last output at {format_time(last)}"
         return (
-            f"{arm.name} ({arm.policy}): admits more sessions than the KV pool can hold, "
-            f"full at {format_time(arm.collapse.t_s)}{silent}, "
-            f"{sessions(arm.sessions_lost)} lost."
+            f"{run.name} ({run.policy}): admits more sessions than the KV pool can hold, "
+            f"full at {format_time(run.collapse.t_s)}{silent}, "
+            f"{sessions(run.sessions_lost)} lost."
         )
-    if arm.no_admission_reason:
-        return f"{arm.name} ({arm.policy}): {arm.no_admission_reason}."
-    full = "" if arm.occupancy_max is None else f", pool at most {percent(arm.occupancy_max)} full"
-    return f"{arm.name} ({arm.policy}):{settled}{full}, {sessions(arm.sessions_lost)} lost."
+    if run.no_admission_reason:
+        return f"{run.name} ({run.policy}): {run.no_admission_reason}."
+    full = "" if run.occupancy_max is None else f", pool at most {percent(run.occupancy_max)} full"
+    return f"{run.name} ({run.policy}):{settled}{full}, {sessions(run.sessions_lost)} lost."
 
 
 def _trials(series: RepeatSeries) -> str:
@@ -84,12 +86,12 @@ def _trials(series: RepeatSeries) -> str:
 
 def _safe(capacity: Capacity, point: TrialResult) -> str:
     if capacity.safe_sessions is None:
-        return "No concurrency was confirmed as safe."
+        return "No number of sessions was confirmed."
     count = sessions(capacity.safe_sessions)
-    sentence = f"Safe: {count} for {duration(capacity.session_length_s)} ({_evidence(point)})."
+    sentence = f"Safe concurrency: {count} for {duration(capacity.session_length_s)} ({_evidence(point)})."
     if capacity.limited_by != "none":
         stage = f" (mostly {capacity.slowest_stage})" if capacity.slowest_stage else ""
-        sentence += f" Binds: {capacity.limited_by}{stage}."
+        sentence += f" Limited by: {capacity.limited_by}{stage}."
     failing = next(
         (
             p
@@ -101,60 +103,58 @@ def _safe(capacity: Capacity, point: TrialResult) -> str:
     if failing is not None:
         return sentence + f" {_failing(failing)}{_open(capacity)}."
     if capacity.limited_by == "slots":
-        return sentence + " More were not tried."
+        return sentence + " More sessions were not tried."
     why = f": {capacity.inconclusive_reason}" if capacity.inconclusive_reason else ""
-    return sentence + f" The next step was not settled{why}."
+    return sentence + f" Whether more sessions hold is inconclusive{why}."
 
 
 def _open(capacity: Capacity) -> str:
-    """What lies between the safe and the failing number, where anything does."""
+    """Return the range between the safe and the failing number; empty if they are neighbours."""
     low, high = (capacity.safe_sessions or 0) + 1, (capacity.lowest_failing_sessions or 0) - 1
     if low > high:
         return ""
-    return f"; {low} is open" if low == high else f"; {low} to {high} are open"
+    return f"; {low} was not settled" if low == high else f"; {low} to {high} were not settled"
 
 
 def _no_safe(capacity: Capacity, point: TrialResult) -> str:
     if capacity.lowest_failing_sessions == 1:
         why = f"{_why(point)}.{_early(capacity, point)}"
-        return f"Infeasible: one session fails already: {why} Binds: {capacity.limited_by}."
+        return f"Fail: one session alone exceeds the objectives: {why} Limited by: {capacity.limited_by}."
     if capacity.method == "replay" and point.verdict == "fail":
-        return f"{_single(capacity, point)} No smaller number of the recorded load was shown to hold."
+        return f"{_single(capacity, point)} No smaller number of sessions in the load trace passed."
     why = f"{sessions(point.sessions)}: {_unsettled(point)}"
     if point.verdict == "fail" and capacity.lowest_failing_sessions is None and capacity.inconclusive_reason:
         why = capacity.inconclusive_reason
-    return f"Inconclusive: no concurrency was confirmed; {why}."
+    return f"Inconclusive: no number of sessions was confirmed; {why}."
 
 
 def _single(capacity: Capacity, point: TrialResult) -> str:
     count = sessions(point.sessions)
     length = duration(capacity.session_length_s)
     if point.verdict == "pass" and capacity.safe_sessions is not None:
-        return f"Holds: {count} for {length} ({_evidence(point)})."
+        return f"Pass: {count} for {length} ({_evidence(point)})."
     if point.verdict == "fail":
-        return (
-            f"Fails: {count} for {length}: {_why(point)}.{_early(capacity, point)} Binds: {point.limited_by}."
-        )
+        return f"Fail: {count} for {length}: {_why(point)}.{_early(capacity, point)} Limited by: {point.limited_by}."
     return f"Inconclusive: {count} for {length}: {_unsettled(point)}."
 
 
 def _failing(point: TrialResult) -> str:
-    """What was seen to fail, and in which kind of run: few of them are as long as a session."""
-    seen = {"screen": " in a short look", "memory": " once all are old"}
+    """Return what failed, and in which kind of trial: most trials are shorter than a session."""
+    seen = {"screen": " a screening trial", "memory": " the memory trial"}
     when = seen.get(point.purpose, f" within {format_seconds(point.duration_s)}")
-    return f"{sessions(point.sessions)} fail{when}: {_why(point)}"
+    return f"{sessions(point.sessions)} failed{when} ({_why(point)})"
 
 
 def _early(capacity: Capacity, point: TrialResult) -> str:
-    """A failure settles it, so that nobody waits for the rest of the session length."""
+    """Say that a failing trial ended before the session length."""
     if point.duration_s >= capacity.session_length_s or point.ended_by == "interrupted":
         return ""
     return f" Ended early, after {format_seconds(point.duration_s)}."
 
 
 def _unsettled(point: TrialResult) -> str:
-    """Why a point settles nothing; one that passed does so where others were needed as well."""
-    return "held, but not seen with every session old" if point.verdict == "pass" else point.reason
+    """Return why a trial is inconclusive. A trial that passed is so if a memory trial is missing."""
+    return "passed, but without a memory trial" if point.verdict == "pass" else point.reason
 
 
 def _evidence(point: TrialResult) -> str:
@@ -172,10 +172,9 @@ def _evidence(point: TrialResult) -> str:
 
 
 def _missed(point: TrialResult) -> str:
-    """Steps, as the percentiles beside it and the confidence are of steps."""
-    if not point.late_batches:
-        return f"0 misses in {point.batches:,} steps"
-    return f"a miss in {point.late_batches:,} of {point.batches:,} steps"
+    """Return the misses of all frames: "0 misses in 16,796 frames of 494 batches"."""
+    misses = "1 miss" if point.misses == 1 else f"{point.misses:,} misses"
+    return f"{misses} in {point.frames:,} frames of {point.batches:,} batches"
 
 
 def _why(point: TrialResult) -> str:

@@ -99,7 +99,7 @@ def capacity(
     ui: options.Ui = None,
     **files: Path | None,
 ) -> None:
-    """How many live sessions hold every objective, for how long, and what binds."""
+    """Measure how many live sessions hold every objective, for how long, and what limits them."""
     given = locals()
     from metronome_cli.cli.output import show_plan
     from metronome_cli.cli.run_command import profile_of_model, resolve_command, run_command

@@ -37,57 +37,60 @@ class CommandEntry:
 EVERY_COMMAND = (ExitCode.OK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.SIGINT)
 _JUDGED = (ExitCode.OBJECTIVE_FAILED, ExitCode.INCONCLUSIVE)
 
-_MEASURE, _FORESEE, _READ, _SET_UP = "Measure", "Foresee", "Read and judge", "Set up"
+_MEASURE, _FORECAST, _REPORTS, _SETUP = "Measure", "Forecast", "Reports", "Setup"
 
 COMMANDS: dict[str, CommandEntry] = {
     "capacity": CommandEntry(
         "metronome_cli.cli.capacity",
         "capacity",
-        "How many live sessions hold every objective, and what binds.",
+        "Measure how many live sessions hold every objective, and what limits them.",
         _MEASURE,
         (*_JUDGED, ExitCode.SIGTERM),
     ),
     "probe": CommandEntry(
         "metronome_cli.cli.probe",
         "probe",
-        "What one frame costs, and whether the bound keeps quality.",
+        "Measure the cost of a frame, and the quality under a bounded cache.",
         _MEASURE,
         (*_JUDGED, ExitCode.SIGTERM),
     ),
     "serve": CommandEntry(
         "metronome_cli.cli.serve",
         "serve",
-        "A reference server with a real protocol, for trying clients.",
+        "Run a reference server with a real protocol, for trying clients.",
         _MEASURE,
     ),
     "predict": CommandEntry(
         "metronome_cli.cli.predict",
         "predict",
-        "When memory runs out, how surely, and what would be safe.",
-        _FORESEE,
+        "Forecast when memory runs out, with what probability, and how many fit.",
+        _FORECAST,
         (*_JUDGED, ExitCode.SIGTERM),
     ),
     "report": CommandEntry(
         "metronome_cli.cli.report",
         "report",
-        "Print a run's report, convert it, or rebuild it after a kill.",
-        _READ,
+        "Print or convert the report of a run, or rebuild it from its events.",
+        _REPORTS,
     ),
     "compare": CommandEntry(
         "metronome_cli.cli.compare",
         "compare",
-        "What changed between two runs, and whether it is too much worse.",
-        _READ,
+        "Compare two runs, and fail if one is worse than allowed.",
+        _REPORTS,
         _JUDGED,
     ),
     "profiles": CommandEntry(
-        "metronome_cli.cli.profiles", "profiles", "The models that are known, and your own.", _SET_UP
+        "metronome_cli.cli.profiles", "profiles", "List, show and check profiles of models.", _SETUP
     ),
     "init": CommandEntry(
-        "metronome_cli.cli.init", "init", "A commented profile of your model, from its config.json.", _SET_UP
+        "metronome_cli.cli.init",
+        "init",
+        "Write a commented profile of your model from its config.json.",
+        _SETUP,
     ),
     "doctor": CommandEntry(
-        "metronome_cli.cli.doctor", "doctor", "What this machine can do, and what is missing.", _SET_UP
+        "metronome_cli.cli.doctor", "doctor", "Check what this machine can run, and what is missing.", _SETUP
     ),
 }
 

@@ -66,7 +66,7 @@ def write(text: str) -> None:
 
 
 def print_text(text: str) -> None:
-    """Words to stdout, in which somebody else's may be: what cannot be printed is spelt out."""
+    """Write text to stdout; characters that cannot be printed are written as escapes."""
     write(printable(text))
 
 
@@ -81,7 +81,7 @@ def show(*renderables: Any) -> None:
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """What is written in here may go nowhere; the command goes on and keeps its exit code.
+    """Ignore a reader that closed stdout; the command keeps its exit code.
 
     Raises MetronomeError where it cannot be written for another reason, such as a full disk.
     """
@@ -154,5 +154,5 @@ def print_error(message: str, hint: str | None = None) -> None:
             console.print()
             console.print("hint: ", style="bold cyan", end="")
             console.print(hint, soft_wrap=True)
-    except OSError:  # stderr is gone: there is nobody to tell
+    except OSError:  # stderr is closed
         pass

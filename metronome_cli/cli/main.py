@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
         return exit_code_of(error)
     except KeyboardInterrupt:
         return ExitCode.SIGINT
-    except (BrokenPipeError, SystemExit):  # whoever read the help has seen enough; Rich leaves by the latter
+    except (BrokenPipeError, SystemExit):  # the reader closed the pipe; Rich raises the latter
         silence_stdout()
         return ExitCode.OK
     except Exception as error:
@@ -94,7 +94,7 @@ def _try_help(complaint: Any) -> str | None:
 
 
 def _flush() -> int:
-    """The rest of stdout, now, while an error can still be told: 0 when it went out or nobody reads it."""
+    """Flush stdout while an error can still be reported; return 0 if it worked or the reader is gone."""
     from metronome_cli.cli.console import print_error, silence_stdout
 
     try:

@@ -38,7 +38,7 @@ OnFull = Annotated[
     command_option(
         SERVER,
         "WORD",
-        "refuse: say so; queue: let callers wait silently.",
+        "refuse: reject with a message; queue: let sessions wait without one.",
         autocompletion=complete_words(*ON_FULL),
     ),
 ]

@@ -61,7 +61,7 @@ def run_on_server(
         )
     observer = observer or ObserverGroup()
     server.host_starter()  # what it lacks is told before anything connects
-    observer.phase("knock", f"at {shown(server.target)}")
+    observer.phase("connect", f"at {shown(server.target)}")
     stop = stop or StopRequest()
     try:
         with stop.during_load():

@@ -1,7 +1,7 @@
 """`init`: a commented profile of the user's model, from its config.json.
 
 The file gives the decoder's shape, its dtype, its context and a sliding window, where there is one; the weights'
-size comes from the safetensors files beside it. It does not say what a conversation does to the cache: the beat and
+size comes from the safetensors files beside it. It does not say what a conversation does to the cache: the period and
 the tokens a frame are assumptions, marked `# CHECK`, and the profile carries them as unverified until they are
 set right. The adapter that is named runs the decoder alone.
 """
@@ -159,7 +159,7 @@ frame:
 tokens:
   prefill: 1           # CHECK: positions that a frame's audio takes in the cache, markers included
   decode:
-    listening: 1       # CHECK: tokens decoded a frame while the model listens; 0 when it says nothing
+    listening: 1       # CHECK: tokens decoded a frame while the model listens; 0 if it sends nothing
     speaking: 1        # CHECK: tokens decoded a frame while it speaks
   # fused: true        # input and output streams are summed, as in Moshi: the tokens out add none
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from metronome_cli.backends.websocket.backend import WebsocketSetup
     from metronome_cli.backends.websocket.endpoint import SessionTimeouts
 
-IDLE_PERIODS = 6  # of silence that a caller bears, where no time is given
+IDLE_PERIODS = 6  # default --idle-timeout, in periods
 
 
 def capacity_plan(settings: Settings) -> CapacityPlan:
@@ -238,7 +238,7 @@ def quality_plan(settings: Settings, asked: QualityOptions) -> QualityProbePlan:
     )
 
 
-_CALLERS_DECIDE = (
+_SERVER_ONLY = (
     "workers", "ray_address", "protocol", "metrics_url", "occupancy_metric", "served_model_name", "ca_file",
     "connect_timeout", "ready_timeout", "idle_timeout", "reconnect", "turn_end", "script",
     "callers", "canary", "cycles", "cycle_wait",
@@ -246,10 +246,10 @@ _CALLERS_DECIDE = (
 
 
 def _check(settings: Settings) -> None:
-    for key in _CALLERS_DECIDE:
+    for key in _SERVER_ONLY:
         if settings.flagged(key) and settings["url"] is None:
             raise UsageError(
-                f"{SETTINGS[key].flag} is for callers of a server",
+                f"{SETTINGS[key].flag} is for a server",
                 hint="give --url, or leave it out: an engine runs here",
             )
     if settings["script"] is not None and (settings["record"] or settings["replay"]):
@@ -273,28 +273,28 @@ def _check(settings: Settings) -> None:
 
 
 def _check_what_is_sought(settings: Settings) -> None:
-    """Arms, one number or a search: each has flags that the others do not take."""
-    arms = settings["compare_policies"] or settings["admission_control"] is not None
-    if arms and (settings["sessions"] is not None or settings["repeat"] is not None):
+    """Check flags of the three kinds of run: policy comparison, one number of sessions, search."""
+    policies = settings["compare_policies"] or settings["admission_control"] is not None
+    if policies and (settings["sessions"] is not None or settings["repeat"] is not None):
         raise UsageError(
-            "--compare-policies and --admission-control admit callers themselves",
-            hint="leave --sessions and --repeat out; --offered-sessions says how many callers come",
+            "--compare-policies and --admission-control decide the number of sessions",
+            hint="leave --sessions and --repeat out; --offered-sessions sets the load",
         )
     if settings["compare_policies"] and settings["admission_control"] is not None:
         raise UsageError(
-            "--compare-policies runs the guarded arm as well", hint="leave --admission-control out"
+            "--compare-policies includes admission control", hint="leave --admission-control out"
         )
-    searches = not arms and settings["sessions"] is None and settings["replay"] is None
+    searches = not policies and settings["sessions"] is None and settings["replay"] is None
     for key in _SEARCH_DECIDES:
         if settings.flagged(key) and not searches:
             raise UsageError(
                 f"{SETTINGS[key].flag} is for a search, and this run has its numbers given",
                 hint="leave it out",
             )
-    if settings.flagged("soak") and (arms or settings["repeat"] is not None):
+    if settings.flagged("soak") and (policies or settings["repeat"] is not None):
         raise UsageError("--soak: these runs last the whole session length as they are", hint="leave it out")
     for key in ("offered_sessions", "arrival_rate"):
-        if settings[key] is not None and not arms:
+        if settings[key] is not None and not policies:
             raise UsageError(
                 f"--{key.replace('_', '-')} is for --compare-policies and --admission-control",
                 hint="add one of them",

@@ -1,4 +1,4 @@
-"""A model as a periodic load: its beat, what a frame brings to the cache, and who speaks when."""
+"""A model as a periodic load: the frame, its cache positions, and turn-taking."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CHUNK_S = 0.020  # clients send audio in 20 ms pieces, as the paper's do
 
 
 class Frame(StrictModel):
-    """The beat. `deadline` is the period unless given; both in seconds; `sample_rate` in Hz."""
+    """Period and deadline of a frame, in seconds, and the sample rate in Hz. The deadline defaults to the period."""
 
     period: Duration
     deadline: Duration | None = None
     sample_rate: Annotated[int, Field(ge=1000, le=384_000, strict=True)]
-    max_backlog: Count = 25  # frames; beyond it a session has lost the beat
+    max_backlog: Count = 25  # frames; a session with more fell behind
 
     @property
     def period_s(self) -> float:
@@ -41,16 +41,16 @@ class Frame(StrictModel):
 
 
 class TokensOut(StrictModel):
-    """Tokens decoded a frame in each state of the conversation."""
+    """Tokens decoded per frame in each state of the conversation."""
 
     listening: Tokens
     speaking: Tokens
 
 
 class FrameTokens(StrictModel):
-    """Cache positions a frame: `into` prefilled from the audio (markers included), `out` decoded.
+    """Cache positions per frame: `prefill` from the audio (markers included), `decode` from the model.
 
-    `fused` models (Moshi) sum input and output streams into `into` positions; their `out` adds none.
+    `fused` models (Moshi) sum input and output streams into `prefill` positions; their `decode` adds none.
     """
 
     prefill: Annotated[Real, Field(le=1e6)]
@@ -66,7 +66,7 @@ class FrameTokens(StrictModel):
 class TurnTaking(StrictModel):
     """Turn-taking of a session: an alternating process, seeded per session.
 
-    `speaking_share` is the long-run share of time the model speaks, `turn` the mean length of one turn.
+    `speaking_share` is the long-run share of time the model speaks, `mean_turn` the mean length of one turn.
     """
 
     speaking_share: Fraction = 0.5

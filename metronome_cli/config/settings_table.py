@@ -70,7 +70,7 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "model",
             readers.text,
-            "Any decoder in a profile's place: a directory, a .gguf file, a cached name.",
+            "Any decoder instead of a profile: a directory, a .gguf file, or a cached name.",
         ),
         Setting(
             "audio",
@@ -81,13 +81,13 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "backend",
             readers.choice("in-process", "vllm"),
-            "What runs the model: the engine of this project, or vLLM's.",
+            "System under test: in-process (this project's engine) or vllm; --url: a server.",
             "in-process",
         ),
         Setting(
             "vllm_arg",
             readers.several(readers.argument, "\n"),
-            "Passed on to vLLM's engine, such as tensor_parallel_size=2; repeatable.",
+            "Argument for vLLM's engine, such as tensor_parallel_size=2; repeatable.",
             (),
         ),
         Setting("weights", readers.text, "random, or a checkpoint directory.", "random"),
@@ -103,20 +103,20 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "batching",
             readers.choice("continuous", "periodic"),
-            "continuous: step when a frame is due; tick: once a period.",
+            "continuous: step when a frame is due; periodic: one step per period.",
             "continuous",
         ),
         Setting(
             "session_length",
             readers.duration,
-            "How long each session must hold, such as 10m.",
+            "Length of a session, such as 10m.",
             None,
             "session_length",
         ),
         Setting(
             "speaking_share",
             readers.fraction,
-            "Share of the time the model speaks.",
+            "Share of time that the model speaks.",
             None,
             "turn_taking.speaking_share",
         ),
@@ -137,13 +137,18 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "on_pool_full",
             readers.choice("stall", "preempt", "refuse"),
-            "When no block is free: stall, preempt or refuse.",
+            "If no KV block is free: stall, preempt or refuse.",
             None,
             "on_pool_full",
         ),
-        Setting("kv_pool", readers.size, "KV pool budget, such as 2GiB.", None, "kv_pool.bytes"),
+        Setting("kv_pool", readers.size, "Size of the KV pool, such as 2GiB.", None, "kv_pool.bytes"),
         Setting(
-            "max_batch_size", readers.whole(1), "Most frames in one step.", None, "max_batch_size", False
+            "max_batch_size",
+            readers.whole(1),
+            "Largest number of frames in one step.",
+            None,
+            "max_batch_size",
+            False,
         ),
         Setting("device_memory", readers.size, "Memory of the device, such as 96GiB, for planning."),
         Setting(
@@ -192,38 +197,38 @@ SETTINGS: dict[str, Setting] = {
             "What users say to a server, and when: turns, or a file.",
             otherwise="they speak all the time",
         ),
-        Setting("sessions", readers.whole(1), "Judge this many sessions and nothing else."),
-        Setting("max_sessions", readers.whole(1), "Never try more sessions than this.", 4096),
+        Setting("sessions", readers.whole(1), "Test this number of sessions, without a search."),
+        Setting("max_sessions", readers.whole(1), "Upper limit of the search.", 4096),
         Setting(
             "search_method",
             readers.choice("ramp", "bisect"),
-            "How capacity is searched: ramp (AIMD first) or bisect.",
+            "First stage of the search: ramp (AIMD) or bisect (doubling).",
             "ramp",
         ),
         Setting(
             "search_time",
             readers.duration,
-            "How long to go on narrowing the answer.",
+            "Time limit of the search.",
             otherwise="40s, longer in proportion for frames over 80 ms",
         ),
-        Setting("soak", readers.flag, "Live through the whole session length.", False),
+        Setting("soak", readers.flag, "Run the whole session length.", False),
         Setting(
             "compare_policies",
             readers.flag,
-            "Same controller on windowed, unbounded and guarded caches.",
+            "Compare cache policies under one load and controller.",
             False,
         ),
         Setting(
             "admission_control",
             readers.choice("memory"),
-            "memory: admit by forecast occupancy; that arm only.",
+            "memory: admit sessions by forecast KV occupancy.",
         ),
-        Setting("offered_sessions", readers.whole(1), "Callers offered to each arm.", otherwise="128"),
-        Setting("arrival_rate", readers.rate, "How fast callers come, such as 8/s.", otherwise="4/s"),
-        Setting("record", readers.path, "Keep the load of every run in this file, to be given again."),
-        Setting("replay", readers.path, "Give the load that --record kept in this file again."),
-        Setting("repeat", readers.whole(1), "Run --sessions this many times: how often does it collapse?"),
-        Setting("url", readers.text, "Drive a running server instead: ws://HOST:PORT."),
+        Setting("offered_sessions", readers.whole(1), "Sessions offered to each policy.", otherwise="128"),
+        Setting("arrival_rate", readers.rate, "Sessions that arrive, such as 8/s.", otherwise="4/s"),
+        Setting("record", readers.path, "Write the load of every trial to this file."),
+        Setting("replay", readers.path, "Replay the load of a file that --record wrote."),
+        Setting("repeat", readers.whole(1), "Run the trial of --sessions N times with different seeds."),
+        Setting("url", readers.text, "Websocket server to load, such as ws://HOST:PORT."),
         Setting(
             "protocol",
             readers.choice(
@@ -248,46 +253,46 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "workers",
             readers.whole(1),
-            "Processes that the callers of --url share.",
+            "Worker processes for the sessions of --url.",
             otherwise="this one alone",
         ),
+        Setting("ray_address", readers.text, "Ray cluster for the workers: auto, an address, or local."),
+        Setting("metrics_url", readers.text, "Prometheus endpoint of the server: http://HOST:PORT/metrics."),
         Setting(
-            "ray_address", readers.text, "Ray cluster whose machines call --url: auto, an address, or local."
-        ),
-        Setting("metrics_url", readers.text, "The server's metrics: http://HOST:PORT/metrics."),
-        Setting(
-            "occupancy_metric", readers.text, "Gauge of the pool's used share, for servers not known here."
+            "occupancy_metric",
+            readers.text,
+            "Gauge of the used share of the KV pool, 0 to 1, for other servers.",
         ),
         Setting(
             "served_model_name",
             readers.text,
-            "Model of a vllm-realtime server.",
+            "Model name that a vllm-realtime server expects.",
             otherwise="the first in its own list",
         ),
         Setting("ca_file", readers.path, "Trust this authority, or server's own certificate, too; PEM."),
         Setting(
             "connect_timeout", readers.duration, "Longest wait for the server to open a connection.", 10.0
         ),
-        Setting("ready_timeout", readers.duration, "Then for a seat; longer is a silent queue.", 10.0),
+        Setting("ready_timeout", readers.duration, "Longest wait from connection to ready.", 10.0),
         Setting(
             "idle_timeout",
             readers.duration,
-            "Silence that ends a session.",
+            "Time without a message that ends a session.",
             otherwise="10s, or 6 periods if longer",
         ),
         Setting(
             "reconnect",
             readers.choice("none", "once", "always"),
-            "What a caller whose connection broke off does: none, once or always.",
+            "After a lost connection: none, once or always.",
             "none",
         ),
         Setting("output", readers.path, "Directory for report.json, report.html and events.jsonl."),
         *(Setting(name, readers.path, text) for name, text in FORMATS.items()),
         Setting(
-            "prometheus_listen", readers.address, "Serve the run's series while it runs: :9464 or HOST:PORT."
+            "prometheus_listen", readers.address, "Serve the run's own metrics here: :9464 or HOST:PORT."
         ),
-        Setting("dry_run", readers.flag, "The plan, its duration and memory; nothing runs.", False),
-        Setting("json", readers.flag, "The report, and nothing else, on stdout.", False),
+        Setting("dry_run", readers.flag, "Print the plan, its duration and memory; run nothing.", False),
+        Setting("json", readers.flag, "Print only the report, as JSON, on stdout.", False),
         Setting(
             "ui",
             readers.choice("auto", "live", "plain", "none"),

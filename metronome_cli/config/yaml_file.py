@@ -1,4 +1,4 @@
-"""Reading a YAML file that somebody else wrote: plain data only, bounded, nothing in it is ever executed.
+"""Reads an untrusted YAML file: plain data only, of bounded size, never executed.
 
 Refused: files over 256 KiB, text that is not UTF-8, tags (`!!float`, `!!python/...`), duplicate keys, keys
 that are not text, nesting past 32, and more than 20,000 values once aliases are counted as often as they are

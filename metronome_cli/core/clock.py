@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 ClockName = Literal["real", "virtual"]
-_NAP_S = 0.05  # longest sleep before the caller's stop is looked at again
+_NAP_S = 0.05  # longest sleep between two checks of the stop request
 
 
 class Clock(Protocol):

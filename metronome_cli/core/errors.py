@@ -50,7 +50,7 @@ MEANINGS: dict[ExitCode, str] = {
 class MetronomeError(Exception):
     """Base of every designed error: a message, and a hint that says what to do.
 
-    Both often quote what somebody else wrote, and go to a terminal: what cannot be printed is spelt out.
+    Both may quote untrusted text and go to a terminal, so unprintable characters become escapes.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:

@@ -78,12 +78,12 @@ def plural(count: int, noun: str) -> str:
 
 def collapse_line(data: dict[str, Any]) -> str:
     """ "collapse at 2 min 28 s: KV pool 100 % full, 0 running, 128 waiting"."""
-    arm, at = f"{data['arm']}: " if data.get("arm") else "", format_time(data.get("t_s", 0.0))
+    run, at = f"{data['policy_run']}: " if data.get("policy_run") else "", format_time(data.get("t_s", 0.0))
     if not any(data.get(key) for key in ("occupancy", "running", "waiting")):  # a server that is not scraped
-        return f"{arm}collapse at {at}: every session fell silent"
+        return f"{run}collapse at {at}: no session produced output"
     full = percent(data.get("occupancy"))
     sessions = f"{data.get('running', 0)} running, {data.get('waiting', 0)} waiting"
-    return f"{arm}collapse at {at}: KV pool {full} full, {sessions}"
+    return f"{run}collapse at {at}: KV pool {full} full, {sessions}"
 
 
 def number(value: float | None) -> str:

@@ -1,6 +1,6 @@
 """Where the files that ship with the package are: profiles and sample audio.
 
-In a wheel they live under `metronome_cli/_data`; in a source tree at its top level.
+In an installed package they live under `metronome_cli/_data`; in a source tree at its top level.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class LoadInterrupted(Exception):  # noqa: N818 - not an error, but what was ask
 class StopRequest:
     """A request to stop, looked at between steps.
 
-    `tell` acknowledges the first signal, from a thread of its own: whoever draws on the terminal has to know of the
+    `tell` acknowledges the first signal,
+    from a thread of its own: the code that draws on the terminal has to know of the
     line. Without it the line goes to stderr.
     """
 

@@ -81,7 +81,7 @@ def _finite_float(text: str) -> float:
 
 
 def _bounded_int(text: str) -> int:
-    """Whole numbers that a float holds too: whoever reads one may divide it."""
+    """Accept a whole number only if a float can hold it, since readers may divide it."""
     if len(text) > _MOST_DIGITS:
         raise BadJson(f"{text[:20]}... is out of range")
     return int(text)

@@ -1,6 +1,7 @@
-"""Whom to trust behind `wss:` and `https:` the system's authorities, and those of a file where one is given.
+"""Which certificates to trust behind `wss:` and `https:` the system's authorities,
+and those of a file where one is given.
 
-A certificate is always checked. One that was signed by nobody the system knows, such as a server's own, is trusted
+A certificate is always checked. One that no known authority signed, such as a server's own, is trusted
 by naming its file.
 """
 

@@ -29,7 +29,7 @@ class SessionOver(Exception):
 
 
 class SessionRefused(Exception):
-    """No seat, or no room in the pool, for one more session. `binding` is "slots" or "memory"."""
+    """No slot, or no room in the pool, for one more session. `binding` is "slots" or "memory"."""
 
     def __init__(self, binding: Literal["slots", "memory"], message: str) -> None:
         super().__init__(message)

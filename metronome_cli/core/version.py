@@ -15,7 +15,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 def build(root: Path | None = None) -> str | None:
     """The commit's first digits: of the source tree at `root`, else of what pip installed from a repository.
 
-    None for a build that carries no commit, such as a released wheel, which its version names.
+    None for a build that carries no commit, such as a released package, which its version names.
     """
     commit = _of_tree(Path(__file__).parents[2] if root is None else root) or _of_installation()
     return commit[:_SHOWN] if commit else None

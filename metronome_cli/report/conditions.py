@@ -14,7 +14,7 @@ from metronome_cli.results.policy_runs import PolicyRun
 from metronome_cli.results.run_report import Report
 
 RANDOM_WEIGHTS = (
-    "Weights were random: load and memory are those of the model's shape, what it said means nothing."
+    "Weights were random: load and memory are those of the model's shape; its output has no meaning."
 )
 VIRTUAL_CLOCK = (
     "Virtual clock: idle time was skipped; the time of every engine step was measured and counted in full."
@@ -41,12 +41,12 @@ def _conditions(report: Report) -> Iterator[str]:
         yield VIRTUAL_CLOCK
     replayed = report.settings.get("replay")
     if isinstance(replayed, dict):
-        yield f"The load was a recorded one, from {str(replayed.get('value'))[:200]}."
+        yield f"The load was replayed from {str(replayed.get('value'))[:200]}."
     busy = other_load(report)
     if busy:
-        yield f"The machine was busy: {busy}. Every step took longer for it; measure again when it is quiet."
+        yield f"The machine was busy: {busy}. Steps took longer; measure again on an idle machine."
     if report.load_generator.on_time is False:
-        yield f"{_late(report)}: latency is not the engine's alone there."
+        yield f"{_late(report)}: latency there includes its delay."
     each = max((part.windows_merged for part in _measured(report)), default=1)
     if each > 1:
         yield f"Timelines are shortened: up to {each} windows in one, peaks kept."
@@ -56,7 +56,7 @@ def _wires(report: Report) -> Iterator[str]:
     wires = [point.network for point in (report.capacity.trials if report.capacity else []) if point.network]
     again = sum(wire.reconnects for wire in wires)
     if again:
-        yield f"{plural(again, 'connection')} broke off and came back; the frames in between count as empty."
+        yield f"{plural(again, 'connection')} was lost and made again; frames between count as empty."
     scraped = sum(wire.scrapes for wire in wires)
     failed = sum(wire.failed_scrapes for wire in wires)
     if failed:
@@ -73,11 +73,9 @@ def _late(report: Report) -> str:
     points = report.capacity.trials if report.capacity else []
     spoilt = [point for point in points if point.ended_by == "load_generator"]
     if not spoilt:
-        return (
-            f"The load generator was late itself (p99 {format_ms(report.load_generator.lateness_ms_p99)} ms)"
-        )
-    where = f"{len(spoilt)} of {plural(len(points), 'point')}"
-    return f"The load generator was late itself in {where} ({spoilt[-1].reason})"
+        return f"The load generator was late (p99 {format_ms(report.load_generator.lateness_ms_p99)} ms)"
+    where = f"{len(spoilt)} of {plural(len(points), 'trial')}"
+    return f"The load generator was late in {where} ({spoilt[-1].reason})"
 
 
 def _audio(report: Report) -> Iterator[str]:
@@ -142,7 +140,7 @@ def _beat(profile: Mapping[str, Any]) -> str:
     frame = profile.get("frame")
     period_s = frame.get("period") if isinstance(frame, Mapping) else None
     every = f", a frame every {duration(period_s)}" if isinstance(period_s, int | float) else ""
-    return f"on the beat of the profile {profile.get('name')}{every}" if profile.get("name") else ""
+    return f"with the period of profile {profile.get('name')}{every}" if profile.get("name") else ""
 
 
 def _joined(*parts: Any, by: str = ": ") -> str:

@@ -3,7 +3,7 @@
 The first line names the format: `{"schema": "metronome.events/2", ...}`. Every other line is `{"t":
 seconds since the file was opened, "kind": ..., "data": {...}}`. A line goes out in one write to the
 system, so a killed process loses at most the line it was at; a loss of power may cost more, nothing is
-synced. When the disk refuses, the user is told once and the run goes on; what was written stays. A
+synced. If a write fails, one notice is emitted and the run continues; lines already written are kept. A
 directory that was removed under the run is made again, with all that was written.
 """
 
@@ -116,7 +116,7 @@ class EventsFile:
             write()
         except OSError as error:
             self._tell_once(
-                f"{self.path}: {error.strerror or error}; no more events are kept, the run goes on"
+                f"{self.path}: {error.strerror or error}; no more events are kept, the run continues"
             )
             self.close()
 

@@ -42,9 +42,9 @@ class EventReplay:
     final: Report | None = None
     engine: dict[str, Any] = field(default_factory=dict)
     audio: AudioFiles = field(default_factory=AudioFiles)
-    points: list[TrialResult] = field(default_factory=list)
-    arms: list[PolicyRun] = field(default_factory=list)
-    trials: list[RepeatSeries] = field(default_factory=list)
+    trials: list[TrialResult] = field(default_factory=list)
+    policy_runs: list[PolicyRun] = field(default_factory=list)
+    repeats: list[RepeatSeries] = field(default_factory=list)
     ramp: list[Window] = field(default_factory=list)
     phase: str = ""
     timeline: WindowTimeline = field(default_factory=WindowTimeline)  # of the phase that is not judged yet
@@ -58,22 +58,22 @@ class EventReplay:
             raise TypeError("t, kind and data have to be a number, text and an object")
         self.last_t_s = max(self.last_t_s, float(time_s))
         takers = {
-            "run_started": self._take_run, "audio": self._take_audio, "phase": self._take_phase,
-            "window": self._take_window, "trial": self._take_point, "collapse": self._take_collapse,
-            "policy_run": self._take_arm, "repeats": self._take_trials,
-            "backend_started": self._take_engine,
+            "run_started": self._take_run_started, "audio": self._take_audio, "phase": self._take_phase,
+            "window": self._take_window, "trial": self._take_trial, "collapse": self._take_collapse,
+            "policy_run": self._take_policy_run, "repeats": self._take_repeats,
+            "backend_started": self._take_backend,
             "report": self._take_report,
         }  # fmt: skip
         if kind in takers:
             takers[kind](data)
 
-    def _take_run(self, data: dict[str, Any]) -> None:
+    def _take_run_started(self, data: dict[str, Any]) -> None:
         conditions = {key: data[key] for key in CONDITIONS if key in data}
         unknown = {"status": "interrupted", "verdict": None, "exit_code": 0, "duration_s": 0.0}
         _of(Report, conditions | unknown)  # malformed conditions are refused at their line
         self.conditions = conditions
 
-    def _take_engine(self, data: dict[str, Any]) -> None:
+    def _take_backend(self, data: dict[str, Any]) -> None:
         self.engine = data
 
     def _take_audio(self, data: dict[str, Any]) -> None:
@@ -92,19 +92,19 @@ class EventReplay:
         else:
             self.timeline.add(window)
 
-    def _take_point(self, data: dict[str, Any]) -> None:
-        self.points.append(_of(TrialResult, data))
+    def _take_trial(self, data: dict[str, Any]) -> None:
+        self.trials.append(_of(TrialResult, data))
         self.timeline, self.collapse = WindowTimeline(), None
 
     def _take_collapse(self, data: dict[str, Any]) -> None:
         self.collapse = _of(Collapse, {key: value for key, value in data.items() if key != "policy_run"})
 
-    def _take_arm(self, data: dict[str, Any]) -> None:
-        self.arms.append(_of(PolicyRun, data))
+    def _take_policy_run(self, data: dict[str, Any]) -> None:
+        self.policy_runs.append(_of(PolicyRun, data))
         self.timeline, self.collapse = WindowTimeline(), None
 
-    def _take_trials(self, data: dict[str, Any]) -> None:
-        self.trials.append(_of(RepeatSeries, data))
+    def _take_repeats(self, data: dict[str, Any]) -> None:
+        self.repeats.append(_of(RepeatSeries, data))
 
     def _take_report(self, data: dict[str, Any]) -> None:
         self.final = parse_report(data, "event 'report'")
@@ -115,7 +115,7 @@ class EventReplay:
         """What is known, as the report of an interrupted run."""
         assert self.conditions is not None
         windows = self.timeline.windows
-        points = self.points + ([self._unjudged(windows)] if windows else [])
+        points = self.trials + ([self._unjudged(windows)] if windows else [])
         capacity = self._capacity(points) if self.conditions.get("command") == "capacity" else None
         verdict = self._verdict()
         return _of(
@@ -131,10 +131,10 @@ class EventReplay:
                 "duration_s": self.last_t_s,
                 "audio": self.audio.model_dump(mode="json"),
                 "capacity": capacity.model_dump(mode="json") if capacity else None,
-                "policy_runs": [arm.model_dump(mode="json") for arm in self.arms],
-                "repeats": [series.model_dump(mode="json") for series in self.trials],
+                "policy_runs": [run.model_dump(mode="json") for run in self.policy_runs],
+                "repeats": [series.model_dump(mode="json") for series in self.repeats],
                 "objectives": [o.model_dump(mode="json") for o in self._objectives()],
-                "load_generator": generator_of(self.points).model_dump(mode="json"),
+                "load_generator": generator_of(self.trials).model_dump(mode="json"),
             },
         )
 
@@ -162,26 +162,26 @@ class EventReplay:
         )
 
     def _single(self) -> bool:
-        return any(point.purpose == "single" for point in self.points) or self.phase == "single"
+        return any(point.purpose == "single" for point in self.trials) or self.phase == "single"
 
     def _verdict(self) -> Verdict:
         """One judged number of sessions stands; a search that did not end is inconclusive."""
-        return self.points[-1].verdict if self._single() and self.points else "inconclusive"
+        return self.trials[-1].verdict if self._single() and self.trials else "inconclusive"
 
-    def _capacity(self, points: list[TrialResult]) -> Capacity:
-        failed = [point for point in self.points if point.verdict == "fail" and point.purpose != "screen"]
+    def _capacity(self, trials: list[TrialResult]) -> Capacity:
+        failed = [point for point in self.trials if point.verdict == "fail" and point.purpose != "screen"]
         first = min(failed, key=lambda point: point.sessions, default=None)
         settings = (self.conditions or {}).get("settings", {})
         profile = (self.conditions or {}).get("profile") or {}
         length = setting(settings, "session_length") or profile.get("session_length", 0.0)
         return Capacity(
-            safe_sessions=confirmed(self.points),
+            safe_sessions=confirmed(self.trials),
             lowest_failing_sessions=first.sessions if first else None,
             limited_by=first.limited_by if first else "none",
             session_length_s=float(length),
             method="single" if self._single() else str(setting(settings, "search_method") or "ramp"),
             ramp_windows=self.ramp,
-            trials=points,
+            trials=trials,
         )
 
     def _weights(self) -> Any:
@@ -196,8 +196,8 @@ class EventReplay:
 
     def _objectives(self) -> list[ObjectiveResult]:
         """Those of the last judged point; before one, those that were asked for."""
-        if self.points:
-            return self.points[-1].objectives
+        if self.trials:
+            return self.trials[-1].objectives
         asked = setting((self.conditions or {}).get("settings", {}), "slo") or []
         wanted = [Objective.parse(str(text)) for text in asked]
         return [
@@ -211,7 +211,7 @@ class EventReplay:
         text = f"Cut off after {format_duration(self.last_t_s)}, rebuilt from its events."
         if capacity is None:
             return text
-        judged = len(self.points)
+        judged = len(self.trials)
         text += f" {judged} point{'' if judged == 1 else 's'} judged."
         if capacity.safe_sessions is None:
             return text + " No number of sessions was confirmed as safe."
@@ -221,7 +221,7 @@ class EventReplay:
 def confirmed(points: Iterable[TrialResult]) -> int | None:
     """Largest number of sessions that a judged run held and none failed at.
 
-    A short look confirms nothing, nor does the check that everybody's cache fits.
+    A screening trial or a memory trial confirms nothing.
     """
     points = list(points)
     failed = {point.sessions for point in points if point.verdict == "fail"}

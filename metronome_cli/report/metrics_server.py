@@ -19,7 +19,7 @@ from metronome_cli.report.prometheus import CONTENT_TYPE, CounterTotals, exposit
 from metronome_cli.results.events import Snapshot
 
 PATH = "/metrics"
-_PATIENCE_S = 5.0  # with a scraper that says nothing
+_TIMEOUT_S = 5.0  # for the request of a scraper
 
 
 class MetricsServer:
@@ -107,7 +107,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = _PATIENCE_S
+    timeout = _TIMEOUT_S
     server_version = f"metronome/{__version__}"
     content: Any
 

@@ -52,7 +52,7 @@ def render_card(profile: Profile, card: ProfileCard, width: int | None = None) -
     blocks += [_bullets("Notes", profile.notes, width)]
     sources = [f"{source.what}: {source.where} ({source.grade})" for source in profile.sources]
     blocks += [
-        _bullets("Sources (A authors' own, B a port, C second hand, D reckoned, M measured)", sources, width)
+        _bullets("Sources (A authors' own, B a port, C second hand, D computed, M measured)", sources, width)
     ]
     return "\n\n".join(block for block in blocks if block)
 
@@ -208,6 +208,6 @@ def _fit(fit: MemoryFit) -> Iterator[list[str]]:
     length, sure = format_duration(fit.session_length_s), percent(fit.confidence)
     yield ["sessions", f"{many} for {length} in {pool} ({sure} confidence)"]
     if fit.binding != "none":
-        yield ["then binds", fit.binding]
+        yield ["limited by", fit.binding]
     for row in fit.memory:
         yield [row.what, f"{format_size(row.bytes)}: {row.how}"]

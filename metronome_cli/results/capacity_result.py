@@ -136,7 +136,7 @@ class Capacity(ReportPart):
     confidence: float = 0.99
     """Confidence of each verdict."""
     slowest_stage: str | None = None
-    """Slowest stage of the step, where the deadline binds."""
+    """Slowest stage of the step, if the deadline limits."""
     memory_ceiling_sessions: Natural | None = None
     """The search looked no higher: with one session more the caches would not fit the pool even between frames. A frame
     takes more while it is served, so fewer sessions may hold; null: not known.

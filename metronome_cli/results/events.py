@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it: live view, plain lines, the events file. One way; nothing comes back."""
+"""Events of a run for its observers: live view, plain lines, event log, /metrics. Nothing returns to the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SessionView = Literal["on time", "late", "empty", "waiting"]
 
 @dataclass(frozen=True, slots=True)
 class WindowHistogram:
-    """What one window added, for whoever adds windows up. Milliseconds of the run's own clock."""
+    """Counts of one window, to be added up. Milliseconds of the run's own clock."""
 
     frames: int
     misses: int
@@ -81,7 +81,7 @@ class Snapshot:
     heard: HeardNow | None = None  # None: nothing is listened to
     window: WindowHistogram | None = None  # None: no frames that count
     has_sessions: bool = (
-        True  # False: work that serves nobody, whose counts of sessions and frames say nothing
+        True  # False: work without sessions, such as a probe; session and frame counts are empty
     )
     told_by_server: bool = False  # `running` and `waiting` are a server's own word, of its last scrape
     done: str = ""  # how far this phase is, in words: "step 210 of 480"

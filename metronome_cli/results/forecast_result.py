@@ -107,7 +107,7 @@ class Forecast(ReportPart):
     session_length_s: float | None = None
     """How long each of them lasts, in seconds."""
     fill_time_s: Interval
-    """When the run ends by itself (a full pool, or what binds before), in seconds; a null estimate: it never
+    """When the run ends by itself (a full pool, or an earlier limit), in seconds; a null estimate: it never
     does.
     """
     collapse_probability: float | None
@@ -226,11 +226,11 @@ class FleetPlan(ReportPart):
     sessions_per_gpu_source: str
     """Where that figure comes from."""
     headroom: float
-    """Share of each GPU's seats that is kept free."""
+    """Share of each GPU's slots that is kept free."""
     gpus_per_node: Natural
     """GPUs that fail together."""
     max_blocking: float
-    """Share of callers that may be turned away."""
+    """Largest allowed share of sessions rejected."""
     gpus_needed: Natural
     """Fewest GPUs that keep it."""
     gpus_with_spare_node: Natural

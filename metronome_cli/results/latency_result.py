@@ -48,7 +48,7 @@ class PolicyCost(ReportPart):
     policy: str
     """What stayed resident."""
     fixed_ms: float | None = None
-    """a of T = a + b N + c N r: what a step costs whoever comes."""
+    """a of T = a + b N + c N r: cost of a step without sessions."""
     per_session_ms: float | None = None
     """b: what each session adds."""
     per_1000_tokens_ms: float | None = None

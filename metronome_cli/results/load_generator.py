@@ -18,9 +18,9 @@ class LoadGeneratorStats(ReportPart):
     late_send_share: float | None = None
     """Share of those frames that went out more than 5 ms late."""
     busiest_process_cpu_share: float | None = None
-    """Processor time of the busiest process with callers, as a share of one core."""
+    """Processor time of the busiest worker process, as a share of one core."""
     workers: Natural = 0
-    """Processes with callers in them, beside the one that counts."""
+    """Worker processes beside the main one."""
     on_time: bool | None = None
     """False where it was too late for a verdict; null: not measured."""
 

@@ -56,7 +56,7 @@ class Window(ReportPart):
     waiting: Natural = 0
     """Sessions that are stuck for want of a block."""
     sessions: Natural = 0
-    """Sessions seated."""
+    """Open sessions."""
     session_limit: float | None = None
     """Sessions that the controller admits."""
     p50_ms: float | None = None
@@ -72,7 +72,7 @@ class Window(ReportPart):
     empty_frames: Natural = 0
     """Frames of the window that were due an answer and carried none."""
     shed: Natural = 0
-    """Sessions turned away or sent away, from the start."""
+    """Sessions shed since the start."""
     warm_up: bool = False
     """Whether the window was left out of every count and percentile of its run: an engine's first steps."""
 

@@ -24,15 +24,15 @@ class NetworkStats(ReportPart):
     """What only sockets tell of a point that was measured on a server over the network."""
 
     session_setup_ms: Spread = Spread()
-    """From a caller's knock to the seat: on a server that lets callers wait, the queue."""
+    """Session setup: from opening the connection until the session is ready, including a queue."""
     send_lateness_ms: Spread = Spread()
-    """From a frame's planned sending to its handing over to the socket; the generator's own error."""
+    """From the planned send time of a frame to its write to the socket; error of the load generator."""
     late_send_share: float | None = None
     """Share of the frames that went out more than 5 ms after their time; null: none was sent."""
     workers: Natural = 0
-    """Processes with callers in them, beside the one that counts; 0: they were in that one."""
+    """Worker processes beside the main one; 0: sessions ran in the main process."""
     busiest_process_cpu_share: float | None = None
-    """Processor time of the busiest process with callers, as a share of one core, while they spoke."""
+    """Processor time of the busiest worker process during the trial, as a share of one core."""
     server_backlog_ms: Spread = Spread()
     """Input that the server says it has not dealt with, where its protocol says so."""
     output_s_per_input_s: float | None = None
@@ -40,11 +40,11 @@ class NetworkStats(ReportPart):
     expected_output_s_per_input_s: float | None = None
     """What the protocol owes; null where the model may be silent."""
     sessions_started: Natural = 0
-    """Callers who got a seat."""
+    """Sessions that became ready."""
     sessions_rejected: Natural = 0
-    """Callers who were turned away, and told so."""
+    """Sessions that the server rejected with a message."""
     sessions_queue_timeout: Natural = 0
-    """Callers who were left waiting without a word until they gave up."""
+    """Sessions without an answer within --ready-timeout."""
     reconnects: Natural = 0
     """Connections that broke off and were made again, where the policy is to do so."""
     end_reasons: dict[str, Natural] = Field(default_factory=dict)

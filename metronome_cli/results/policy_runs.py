@@ -1,4 +1,4 @@
-"""The parts of a report in which runs stand beside each other: policies compared, and trials under other seeds."""
+"""The parts of a report that hold several runs: policies compared, and repeats under other seeds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from metronome_cli.results.part import Natural, ReportPart
 
 
 class PolicyRun(ReportPart):
-    """One arm of a policy comparison."""
+    """One policy of a comparison."""
 
     name: str
     """What it is called in the report."""
     policy: str
     """What of a session's cache stayed."""
     admission_control: str | None = None
-    """What stood at the door beside the controller: `memory`, or null."""
+    """Admission control beside the controller: `memory`, or null."""
     mean_sessions_mid_run: float | None = None
     """Mean number of sessions in the middle third of the run."""
     collapsed: bool
@@ -28,15 +28,15 @@ class PolicyRun(ReportPart):
     occupancy_max: float | None = None
     """Highest occupancy of the KV pool, 0 to 1."""
     objectives: list[ObjectiveResult] = Field(default_factory=list)
-    """Every objective, judged over the whole arm."""
+    """Every objective, judged over the whole run."""
     filled_share: float | None = None
     """Sessions held, of those that would have fitted, 0 to 1."""
     load_generator_late: str | None = None
-    """Why its times say nothing of the engine; null: the load generator was on time."""
+    """Why latencies are not those of the engine; null: the load generator was on time."""
     no_admission_reason: str = ""
-    """Why nobody was admitted, in words; empty where somebody was."""
+    """Why no session was admitted; empty if one was."""
     windows: list[Window] = Field(default_factory=list)
-    """The arm's windows in order."""
+    """Windows in order."""
     windows_merged: Natural = 1
     """Windows that each entry of a long timeline stands for: peaks are the highest, counts are sums."""
 

@@ -60,7 +60,7 @@ class ReportDraft:
 
 
 def format_interval(t: Interval) -> str:
-    """ "4.32 s (90 % interval 4.026 to 4.609 s)", or all in hours where nobody reads seconds any more.
+    """ "4.32 s (90 % interval 4.026 to 4.609 s)", or in hours and minutes from 9,999.5 s on.
 
     For a span that has an estimate, and then a lower end; it may have no upper one.
     """

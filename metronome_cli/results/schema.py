@@ -59,7 +59,7 @@ Every command that measures or forecasts writes one report: `--json` prints it, 
 ships with the package as `metronome_cli/results/report.schema.json`; under one schema name fields may be
 added, never renamed or removed. `metronome report DIR` prints, converts, or rebuilds it.
 
-Beside it, `events.jsonl` grows while the run goes on: a first line with `"schema": "metronome.events/2"`,
+Beside it, `events.jsonl` grows during the run: a first line with `"schema": "metronome.events/2"`,
 then one object a line with `t` (seconds since the file was opened), `kind` and `data`. Kinds are
 `run_started` (conditions), `backend_started`, `audio`, `phase`, `window` (a Window and its `phase`), `admission`,
 `trial` (a TrialResult), `policy_run`, `repeats`, `collapse`, `write_failed`, `notice`,

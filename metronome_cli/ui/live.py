@@ -39,7 +39,7 @@ QUIET_S = (
 BUSY_EVERY_S = 5.0
 BUSY_SHARE = 0.2  # of all cores, from which on other programs are named
 ROOM_FOR_ECHO = 2  # a terminal echoes Ctrl-C as ^C behind the last line, which must not wrap for it
-IDLE_PHASES = ("knock", "audio", "load")  # nothing is timed in these, so the ticker disturbs nothing
+IDLE_PHASES = ("connect", "audio", "load")  # nothing is timed in these, so the ticker disturbs nothing
 
 
 class LiveView:

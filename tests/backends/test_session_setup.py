@@ -15,6 +15,6 @@ def test_whose_door_is_knocked_at_is_told_before_anybody_answers():
     target = "ws://user:secret@127.0.0.1:1"
     with pytest.raises(MetronomeError):
         run_on_server(CapacityPlan(small_profile()), WebsocketSetup(target, protocol="moshi"), heard)
-    assert heard.phases == ["knock"]
+    assert heard.phases == ["connect"]
     assert "127.0.0.1:1" in heard.details[0]
     assert "secret" not in heard.details[0]

@@ -158,7 +158,7 @@ def test_a_slower_engine_gets_the_same_callers_for_the_same_time(speech, tmp_pat
     report, heard, _ = run(speech, lambda n: 0.07 + 0.004 * n, replay=kept, record=again)
     assert report.verdict == "fail"
     assert report.capacity.limited_by == "deadline"
-    assert report.summary.startswith("Fails: 4 sessions for 20 s: ")
+    assert report.summary.startswith("Fail: 4 sessions for 20 s: ")
     assert body(kept) == body(again)
     fast = run(speech, replay=kept)[1]
     for who, frames in heard[0].frames.items():
@@ -319,7 +319,7 @@ def test_a_number_that_was_not_seen_with_everybody_old_is_not_called_safe(speech
     run(speech, sessions=3, session_length_s=600.0, record=kept)
     whole = run(speech, replay=kept)[0]
     assert whole.verdict == "pass"
-    assert whole.answer.startswith("Holds: 3 sessions")
+    assert whole.answer.startswith("Pass: 3 sessions")
     lines = kept.read_bytes().splitlines(keepends=True)
     kept.write_bytes(b"".join(lines[: next(i for i, line in enumerate(lines) if b'"end"' in line) + 1]))
     half = run(speech, replay=kept)[0]

@@ -12,22 +12,22 @@ def said(report, at=0):
 
 
 @pytest.mark.parametrize(("ran_s", "words"), [
-    (11.25, "every session fell silent. Ended early, after 11 s. Binds: memory."),
-    (100.0, "every session fell silent. Ended early, after 100 s. Binds: memory."),
-    (120.0, "every session fell silent. Binds: memory."),
+    (11.25, "every session fell silent. Ended early, after 11 s. Limited by: memory."),
+    (100.0, "every session fell silent. Ended early, after 100 s. Limited by: memory."),
+    (120.0, "every session fell silent. Limited by: memory."),
 ])  # fmt: skip
 def test_a_run_that_its_collapse_ended_says_after_how_long(ran_s, words):
     report = collapse_report()
     report.capacity.trials[0].duration_s = ran_s
-    assert said(report).startswith("Fails: 16 sessions for 2 min: the KV pool was full at 40")
+    assert said(report).startswith("Fail: 16 sessions for 2 min: the KV pool was full at 40")
     assert words in said(report)
 
 
 @pytest.mark.parametrize(("purpose", "words"), [
-    ("screen", "25 sessions fail in a short look: p99 82 ms"),
-    ("memory", "25 sessions fail once all are old: p99 82 ms"),
-    ("exceed", "25 sessions fail within 8 s: p99 82 ms"),
-    ("confirm", "25 sessions fail within 8 s: p99 82 ms"),
+    ("screen", "25 sessions failed a screening trial (p99 82 ms)"),
+    ("memory", "25 sessions failed the memory trial (p99 82 ms)"),
+    ("exceed", "25 sessions failed within 8 s (p99 82 ms)"),
+    ("confirm", "25 sessions failed within 8 s (p99 82 ms)"),
 ])  # fmt: skip
 def test_what_fails_in_a_search_says_in_which_kind_of_run(purpose, words):
     report = capacity_report()
@@ -40,8 +40,11 @@ def test_the_evidence_is_of_steps_alone():
     report = capacity_report()
     calm = point(24, latency_ms=LatencyMs(p99=39.0), objectives=[objective(measured=42.4)])
     late = calm.model_copy(update={"misses": 40, "late_batches": 2})
-    assert "(p99 latency 42 ms < 80 ms, 0 misses in 1,200 steps, 99 % confidence;" in summarize(report, calm)
-    assert ", a miss in 2 of 1,200 steps, 99 % confidence;" in summarize(report, late)
+    assert (
+        "(p99 latency 42 ms < 80 ms, 0 misses in 4,800 frames of 1,200 batches, 99 % confidence;"
+        in summarize(report, calm)
+    )
+    assert ", 40 misses in 4,800 frames of 1,200 batches, 99 % confidence;" in summarize(report, late)
 
 
 def test_a_share_says_of_what():

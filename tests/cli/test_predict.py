@@ -55,7 +55,7 @@ def test_text_names_the_answer_and_its_grounds(capsys: pytest.CaptureFixture[str
     for part in (
         "16 sessions fill the pool at",
         "90 % interval",
-        "Taken for granted",
+        "Assumptions",
         "blocks of 16 positions",
     ):
         assert part in text

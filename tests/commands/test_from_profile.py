@@ -103,7 +103,7 @@ def test_without_a_pool_the_collapse_is_explained_and_nothing_foretold() -> None
 @pytest.mark.parametrize(("keys", "says"), [
     ({"sessions": 128}, "at 155.3 s; a session of 5 min sees it with a probability of >99.9 %."),
     ({"sessions": 128}, "128 sessions fill the pool at "),
-    ({"sessions": 128}, ", then the pool binds."),
+    ({"sessions": 128}, ", limited by the pool."),
     ({"sessions": 1, "kv_pool": {"bytes": "900GiB"}, "session_length_s": 3600.0},
      "1 session reaches the end of the context at 2472 s; a session of 1 h sees it with a probability of >99.9 %."),
     ({"sessions": 2, "kv_pool": {"bytes": "900GiB"}, "session_length_s": 3600.0},
@@ -144,7 +144,7 @@ def test_rings_that_do_not_fit_are_refused_from_the_start() -> None:
     assert report.forecast.max_sessions == 2000 // -(-3013 // 16)
 
 
-@pytest.mark.parametrize(("pool", "label"), [("48GiB", "pool full"), ("900GiB", "comes to an end")])
+@pytest.mark.parametrize(("pool", "label"), [("48GiB", "pool full"), ("900GiB", "ends")])
 def test_only_a_pool_that_ends_the_run_is_called_full(pool: str, label: str) -> None:
     shipped = load_profile("qwen3-omni-30b").model_dump(mode="json") | {"kv_pool": {"bytes": pool}}
     sessions = 128 if label == "pool full" else 1
@@ -161,11 +161,11 @@ def rows_of(report: Report) -> dict[str, str]:
 
 def test_the_table_says_what_binds_within_the_session_and_what_comes_after_it() -> None:
     rows = rows_of(ask(2))
-    assert rows["binds within 5 min"] == "nothing"
-    assert rows["comes first, going on"] == "pool"
+    assert rows["limited by, within 5 min"] == "nothing"
+    assert rows["first hazard without an end"] == "pool"
     rows = rows_of(ask(16))
-    assert rows["binds within 5 min"] == "pool"
-    assert "comes first, going on" not in rows
+    assert rows["limited by, within 5 min"] == "pool"
+    assert "first hazard without an end" not in rows
     assert rows_of(ask(40, profile=profile(policy="ring(3000)")))["pool full"] == "at once"
 
 

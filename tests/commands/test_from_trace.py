@@ -183,9 +183,7 @@ def test_no_more_is_served_than_was_offered(tmp_path: Path) -> None:
 def test_a_pool_that_is_full_in_what_is_fitted_leaves_nothing_to_foretell(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", SLOPE)
     answer = predict_trace(TracePlan(path, fit_until_s=110.0)).summary
-    assert (
-        answer == "The pool is full at 100 s, in the part that was to be fitted: nothing is left to foretell."
-    )
+    assert answer == "The pool is full at 100 s, in the part to be fitted, so nothing is left to forecast."
 
 
 def test_a_flat_trace_does_not_saturate(tmp_path: Path) -> None:

@@ -47,4 +47,4 @@ def test_a_run_that_was_suspended_while_it_measured_says_so_and_judges_nobody(tm
     process.send_signal(signal.SIGCONT)
     code, out, _ = ended(process)
     assert code == 4
-    assert "load generator was late itself in 1 of 1 point" in " ".join(out.split())
+    assert "load generator was late in 1 of 1 trial" in " ".join(out.split())

@@ -138,4 +138,4 @@ def test_sessions_that_do_not_fit_are_lost_to_memory_and_its_metrics_say_so(serv
     assert point.occupancy_max is not None
     assert point.occupancy_max > 0.9
     assert point.sessions_ended_early
-    assert "Binds: memory" in report.summary
+    assert "Limited by: memory" in report.summary

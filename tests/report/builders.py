@@ -126,8 +126,8 @@ def report(**changes):
         "status": "complete",
         "verdict": "pass",
         "exit_code": 0,
-        "summary": "Safe: 24 sessions for 10 min (p99 latency 78 ms < 80 ms, 0 misses in 1,200 steps, 99 % "
-        "confidence; KV pool 41 % full). Binds: deadline. 25 sessions fail: p99 82 ms.",
+        "summary": "Safe concurrency: 24 sessions for 10 min (p99 latency 78 ms < 80 ms, 0 misses in 4,800 frames "
+        "of 1,200 batches, 99 % confidence; KV pool 41 % full). Limited by: deadline. 25 sessions fail: p99 82 ms.",
         "clock": "virtual",
         "started_at": STARTED,
         "duration_s": 41.5,
@@ -232,7 +232,7 @@ def collapse_report(**changes):
     given = {
         "verdict": "fail",
         "exit_code": 3,
-        "summary": "Fails: 16 sessions for 2 min: the KV pool was full at 40.0 s; every session fell silent.",
+        "summary": "Fail: 16 sessions for 2 min: the KV pool was full at 40.0 s; every session fell silent.",
         "capacity": capacity,
         "objectives": failing.objectives,
         **changes,

@@ -33,7 +33,7 @@ def killed(tmp_path):
 def test_report_prints_text_and_json(tmp_path, capsys):
     write_report(capacity_report(), tmp_path)
     assert run(["report", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("Safe: 24 sessions")
+    assert capsys.readouterr().out.startswith("Safe concurrency: 24 sessions")
     assert run(["report", str(tmp_path / "report.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["capacity"]["safe_sessions"] == 24
 

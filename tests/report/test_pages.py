@@ -151,7 +151,8 @@ def test_colours_are_variables_that_the_style_has(pages):
 
 
 def test_a_page_has_the_answer_the_conditions_and_every_setting(pages):
-    for words in ("Safe: 24 sessions", RANDOM_WEIGHTS, VIRTUAL_CLOCK, "flag --slo", "Example Processor 9000",
+    for words in ("Safe concurrency: 24 sessions", RANDOM_WEIGHTS, VIRTUAL_CLOCK, "flag --slo",
+                  "Example Processor 9000",
                   "max_backlog", "noise.mp3", "silent throughout", "random weights"):  # fmt: skip
         assert words in pages["capacity"].replace("&#x27;", "'"), words
 
@@ -295,5 +296,5 @@ def test_a_server_that_tells_of_no_pool_has_its_seated_sessions_drawn_and_no_emp
     shown = given_report.capacity.trials[0]
     shown.windows = [each.model_copy(update={"occupancy": None}) for each in shown.windows]
     blind = plots(given_report)[0].wide
-    assert ("KV pool" in told, ">running<" in told, ">seated<" in told) == (True, True, False)
-    assert ("KV pool" in blind, ">running<" in blind, ">seated<" in blind) == (False, False, True)
+    assert ("KV pool" in told, ">running<" in told, ">open<" in told) == (True, True, False)
+    assert ("KV pool" in blind, ">running<" in blind, ">open<" in blind) == (False, False, True)

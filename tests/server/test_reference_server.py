@@ -275,8 +275,8 @@ def test_a_search_finds_the_seats_and_shows_that_the_next_caller_has_none(when_f
     assert (found.safe_sessions, found.first_failing, found.binding) == (3, 4, "slots")
     assert report.verdict == "pass"
     assert max(point.sessions for point in found.points) == 4
-    assert "Safe: 3 sessions" in report.summary
-    assert "Binds: slots" in report.summary
+    assert "Safe concurrency: 3 sessions" in report.summary
+    assert "Limited by: slots" in report.summary
 
 
 def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
@@ -294,11 +294,11 @@ def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
     assert forecast.observed_fill_time_s == pytest.approx(point.pool_full_at_s, abs=0.01)
     assert forecast.fitted_until_s < 0.6 * point.pool_full_at_s
     assert forecast.fill_time_s.estimate == pytest.approx(point.pool_full_at_s, rel=0.2)
-    assert "Binds: memory" in report.summary
+    assert "Limited by: memory" in report.summary
     assert "foretold" in report.summary
     assert any(window.occupancy for window in point.windows)
     for view in (render_text(report, 120), render_html(report)):
-        assert "Over the network" in view
+        assert "Network, ms" in view
         assert "pool full, as seen" in view
         assert "every session fell silent" in view
         assert "the server&#x27;s own" in view or "the server's own" in view or "the server&#39;s own" in view

@@ -97,7 +97,7 @@ def main(argv):
         drive(observer, seconds, crash="--crash" in argv)
     finally:
         observer.close()
-    print("Fails: 24 sessions for 10 min: the KV pool was full at 540 s. Binds: memory.")
+    print("Fail: 24 sessions for 10 min: the KV pool was full at 540 s. Limited by: memory.")
 
 
 if __name__ == "__main__":

@@ -83,7 +83,9 @@ def test_the_screen_is_filled_and_left_clean(terminal, columns, rows):
         assert "latency of" in text
         assert "left out noise.mp3" in text
     left = [line for line in view.until(lambda text: "END" in text) if line.strip()]
-    assert "".join(left) == "Fails: 24 sessions for 10 min: the KV pool was full at 540 s. Binds: memory.END"
+    assert (
+        "".join(left) == "Fail: 24 sessions for 10 min: the KV pool was full at 540 s. Limited by: memory.END"
+    )
 
 
 def test_keys_pause_help_and_stop(terminal):

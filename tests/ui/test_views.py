@@ -290,7 +290,7 @@ def test_who_moves_is_not_said_where_nobody_tells():
         assert "shed" in shown
     assert "24 running" in window_line(snapshot_at(0.5))
     assert collapse_line({"t_s": 4.8, "occupancy": 0.0, "running": 0}) == (
-        "collapse at 4.8 s: every session fell silent"
+        "collapse at 4.8 s: no session produced output"
     )
 
 

@@ -1,7 +1,7 @@
 """`predict` from a running server: its metrics, again and again, with a countdown to a full pool.
 
 `once`: watch until a forecast is possible (or `watch_s` is over), answer, leave. Otherwise watch on, tell
-every scrape to the observer, and leave when the pool is foretold to be full within `fail_within_s`, when
+every scrape to the observer, and stop when the pool will probably be full within `fail_within_s`, when
 it is full and silent, after `watch_s`, or when stopped. Only plain HTTP(S) GET of one address; no
 credentials are sent but those in it.
 """
@@ -197,9 +197,9 @@ class _MetricsWatch:
             return False
         if self.sight.collapsed:
             return True
-        foretold = self.sight.outlook.saturates is not None
+        known = self.sight.outlook.saturates is not None
         if plan.once:
-            return foretold and self.answered >= 2 * FEWEST
+            return known and self.answered >= 2 * FEWEST
         return self._verdict(max(0.5, plan.fail_probability)) == "fail"
 
     def _verdict(self, probability: float) -> Verdict | None:
@@ -254,7 +254,7 @@ class _MetricsWatch:
             collapsed=bool(sight and sight.collapsed),
             sample_notes=list(dict.fromkeys([*(sight.notes if sight else ()), *self.scrapes.notes])),
             assumptions=[
-                "the load goes on as in the last samples",
+                "the load stays as in the last samples",
                 f"the last {format_duration(self.plan.window_s)} are fitted",
                 "times count from the first scrape",
             ],

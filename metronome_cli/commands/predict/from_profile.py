@@ -1,4 +1,4 @@
-"""`predict` from a profile: when the pool is full, how surely, what binds, and what would be safe.
+"""`predict` from a profile: when the pool is full, with what probability, what limits the load, and how many fit.
 
 Nothing is measured and no model is loaded. Also the Python API:
 
@@ -133,7 +133,7 @@ def _check(plan: ForecastPlan) -> None:
         raise UsageError(f"{plan.sessions} sessions fill nothing", hint="give at least one session")
     if plan.sessions > MOST_SESSIONS:
         raise UsageError(
-            f"{plan.sessions:,} sessions are more than can be reckoned", hint=f"at most {MOST_SESSIONS:,}"
+            f"{plan.sessions:,} sessions are more than can be computed", hint=f"at most {MOST_SESSIONS:,}"
         )
     plan.profile.check_length(plan.length_s)
     if not 0 <= plan.occupied < 1:
@@ -336,12 +336,12 @@ def _turns(profile: Profile) -> str:
 
 
 def _sentence(plan: ForecastPlan, answer: PoolForecast) -> str:
-    """The answer, its conditions and what binds."""
+    """Return the answer, its conditions and the limiting factor."""
     who, length = plural(plan.sessions, "session"), format_duration(plan.length_s)
     text = _fate(answer, who, plan.sessions == 1, length)
     if answer.max_sessions is not None:
         text += f" Safe for {length}: {plural(answer.max_sessions, 'session')} ({percent(plan.confidence)} confidence)"
-        text += f", then {_named(answer.max_binding)} binds." if answer.max_binding != "none" else "."
+        text += f", limited by {_named(answer.max_binding)}." if answer.max_binding != "none" else "."
     if answer.binding != "none" and answer.safe_window is not None:
         text += f" A window of {plural(answer.safe_window, 'position')} makes {who} safe."
     found = _implied(plan)

@@ -116,10 +116,12 @@ def _sentence(forecast: Forecast, recording: RecordedOccupancy) -> str:
     t = forecast.fill_time_s
     seen_s, fitted_s = forecast.observed_fill_time_s, forecast.fitted_until_s
     if seen_s is not None and fitted_s is not None and fitted_s >= seen_s:
-        text = f"The pool is full at {seen_s:.4g} s, in the part that was to be fitted: nothing is left to foretell."
+        text = (
+            f"The pool is full at {seen_s:.4g} s, in the part to be fitted, so nothing is left to forecast."
+        )
         seen_s = fitted_s = None
     elif forecast.fills is None:
-        text = f"Not enough to foretell anything: {forecast.reason}."
+        text = f"Not enough samples for a forecast: {forecast.reason}."
     elif t.estimate is None:
         text = f"Does not saturate: {forecast.reason}."
     else:

@@ -1,6 +1,7 @@
 """The runs in a report of this project: which there are, and which of them counts where none is named.
 
-One report holds many: the points of a search, its ramp, the arms of a comparison. Looks of a search only say where to
+One report holds many: the trials of a search, its ramp,
+the policy runs of a comparison. Looks of a search only say where to
 confirm, and most of them fail on purpose; so the one that counts is, in this order: a judged point rather than a look,
 one with samples enough to be fitted, the one that the report's answer rests on, the fullest.
 """
@@ -60,7 +61,7 @@ def runs_in(report: Report) -> list[ReportTrial]:
     """Those with any occupancy, in the order in which they were measured, each under a name of its own."""
     found = [
         *_of_search(report),
-        *(ReportTrial(arm.name, arm.windows, _period_s(report)) for arm in report.policy_runs),
+        *(ReportTrial(run.name, run.windows, _period_s(report)) for run in report.policy_runs),
     ]
     return list(_named_apart(run for run in found if run.told))
 

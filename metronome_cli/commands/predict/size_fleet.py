@@ -72,7 +72,7 @@ class FleetQuery:
 
 
 def predict_fleet(question: FleetQuery) -> Report:
-    """Size a fleet. Raises UsageError for a load or a seat count that is missing, doubled or impossible."""
+    """Size a fleet. Raises UsageError for a load or a number of slots that is missing, given twice or impossible."""
     draft = ReportDraft(question.argv, question.settings, question.cards.profile if question.cards else None)
     estimates = estimate_cards(question.cards) if question.cards else []
     per_gpu, source = _per_gpu(question, estimates)
@@ -138,7 +138,7 @@ def _demand(question: FleetQuery) -> FleetDemand:
         )
     if question.block == 0:
         raise UsageError(
-            "--max-blocking 0: callers who come at random are never all seated",
+            "--max-blocking 0: with random arrivals some sessions are always rejected",
             hint="a small share, such as 0.1%",
         )
     return FleetDemand(erlangs=question.arrivals_per_s * question.mean_call_s)

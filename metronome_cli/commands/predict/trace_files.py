@@ -52,7 +52,7 @@ class RecordedOccupancy:
     others: tuple[str, ...] = ()
 
     def served_share(self, until_s: float) -> float | None:
-        """Frames served of those offered, up to that instant; None where nobody counted."""
+        """Frames served of those offered, up to that instant; None if they were not counted."""
         rows = [i for i, t in enumerate(self.t_s) if t <= until_s]
         offered = sum(self.offered[i] for i in rows)
         return min(1.0, sum(self.served[i] for i in rows) / offered) if offered > 0 else None

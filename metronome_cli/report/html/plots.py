@@ -9,7 +9,7 @@ from metronome_cli.report.html.latency_plots import against_age, against_session
 from metronome_cli.report.html.playback_plot import playback
 from metronome_cli.report.html.plotting import Plot
 from metronome_cli.report.html.quality_plots import perplexity_by_age, repetition_by_age
-from metronome_cli.report.html.timeline_plots import arms, timelines
+from metronome_cli.report.html.timeline_plots import policy_runs, timelines
 from metronome_cli.results.run_report import Report
 
 
@@ -20,7 +20,7 @@ def plots(report: Report) -> list[Plot]:
         playback(report),
         *timelines(report),
         stages(report),
-        arms(report),
+        policy_runs(report),
         pool_fill(report),
         forecast(report),
         fleet(report),

@@ -129,14 +129,16 @@ def _latency_panel(panel: Axes, windows: Sequence[Window], deadline_ms: float | 
 
 def _sessions_panel(panel: Axes, windows: Sequence[Window]) -> None:
     times = _times(windows)
-    name = "running" if _has_pool(windows) else "seated"
-    seated = [window.running if name == "running" else window.sessions for window in windows]
-    panel.plot(times, seated, color=STAND_IN["running"], label=name)
+    name = "running" if _has_pool(windows) else "open"
+    counts = [window.running if name == "running" else window.sessions for window in windows]
+    panel.plot(times, counts, color=STAND_IN["running"], label=name)
     if any(window.waiting for window in windows):
         panel.plot(times, [window.waiting for window in windows], color=STAND_IN["waiting"], label="waiting")
     caps = [or_nan(window.session_limit) for window in windows]
     if not all(map(math.isnan, caps)):
-        panel.plot(times, caps, color=STAND_IN["cap"], linestyle="--", drawstyle="steps-post", label="cap")
+        panel.plot(
+            times, caps, color=STAND_IN["cap"], linestyle="--", drawstyle="steps-post", label="session limit"
+        )
     panel.set_ylim(0, 1.08 * max(panel.get_ylim()[1], 1))
     panel.set_ylabel("sessions")
     panel.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
@@ -165,17 +167,17 @@ def _empty_panel(panel: Axes, windows: Sequence[Window]) -> None:
     share_axis(panel)
 
 
-def arms(report: Report) -> Plot | None:
-    """The same controller and callers on different caches."""
-    shown: list[PolicyRun] = [arm for arm in report.policy_runs if len(arm.windows) > 1][: len(SERIES)]
+def policy_runs(report: Report) -> Plot | None:
+    """The same controller and load on different cache policies."""
+    shown: list[PolicyRun] = [run for run in report.policy_runs if len(run.windows) > 1][: len(SERIES)]
     if not shown:
         return None
 
     def paint(axes: Sequence[Axes]) -> None:
-        for index, arm in enumerate(shown):
-            windows = downsample(arm.windows, WINDOWS)
+        for index, run in enumerate(shown):
+            windows = downsample(run.windows, WINDOWS)
             times, colour = _times(windows), STAND_IN[SERIES[index]]
-            axes[0].plot(times, [w.sessions for w in windows], color=colour, label=short(arm.name))
+            axes[0].plot(times, [w.sessions for w in windows], color=colour, label=short(run.name))
             axes[1].plot(times, [or_nan(w.occupancy) for w in windows], color=colour)
             carried = [(w.frames - w.empty_frames) / w.frames if w.frames else math.nan for w in windows]
             axes[2].plot(times, carried, color=colour)
@@ -185,11 +187,9 @@ def arms(report: Report) -> Plot | None:
             panel.set_ylabel(label)
             share_axis(panel)
         legend(axes[0])
-        time_axis(axes[2], max(arm.windows[-1].t_s for arm in shown))
+        time_axis(axes[2], max(run.windows[-1].t_s for run in shown))
 
-    fell = [arm.name for arm in shown if arm.collapsed]
-    caption = (
-        "The same callers and the same controller on each cache: sessions admitted, pool, share of frames "
-    )
+    fell = [run.name for run in shown if run.collapsed]
+    caption = "The same load and controller on each cache policy: sessions admitted, pool, share of frames "
     caption += "that carried output. " + (f"Collapsed: {', '.join(fell)}." if fell else "None collapsed.")
-    return make_plot("Policies side by side", caption, paint, [0.7, 0.6, 0.5], "arms")
+    return make_plot("Policies side by side", caption, paint, [0.7, 0.6, 0.5], "policies")

@@ -31,7 +31,8 @@ from metronome_cli.results.run_report import Report
 def tables(report: Report) -> list[Table]:
     """Every table that the report has something for."""
     found = [
-        objectives(report), points(report), *listener_tables(report), wires(report), arms(report), trials(report),
+        objectives(report), points(report), *listener_tables(report), wires(report), policy_runs(report),
+        repeats(report),
         forecast(report),
         hazards(report), policy_costs(report), age_limits(report), *surfaces(report), device(report), movers(report),
         *quality_tables(report), cells(report), memory(report), assumptions(report), gaps(report),
@@ -41,7 +42,7 @@ def tables(report: Report) -> list[Table]:
 
 
 def objectives(report: Report) -> Table:
-    """Each objective where the answer rests."""
+    """Each objective of the deciding trial."""
     columns = [Column("objective", text=True), Column("verdict", text=True), Column("measured"),
                Column("limit", 5), Column("confidence", 4), Column("why", 3, text=True, below=True)]  # fmt: skip
     rows = [
@@ -49,23 +50,23 @@ def objectives(report: Report) -> Table:
          percent(o.confidence), o.reason]
         for o in report.objectives
     ]  # fmt: skip
-    return Table("Objectives, judged on steps", columns, rows)
+    return Table("Objectives", columns, rows)
 
 
 POINT_COLUMNS = [
-    Column("sessions"), Column("verdict", text=True), Column("run", 2, text=True), Column("p50 ms", 3),
+    Column("sessions"), Column("verdict", text=True), Column("purpose", 2, text=True), Column("p50 ms", 3),
     Column("p99 ms", 8), Column("max ms", 4), Column("frames", 4), Column("misses", 7), Column("empty", 6),
-    Column("steps", 3),
-    Column("pool", 5), Column("binds", 6, text=True), Column("why", 1, text=True, below=True),
+    Column("batches", 3),
+    Column("pool", 5), Column("limited by", 6, text=True), Column("why", 1, text=True, below=True),
 ]  # fmt: skip
 
 
 def points(report: Report) -> Table:
-    """Every number of sessions that was measured, smallest first."""
+    """Every trial, fewest sessions first."""
     measured_points = report.capacity.trials if report.capacity else []
     ordered = sorted(measured_points, key=lambda point: point.sessions)
     return Table(
-        "Capacity: latency, misses and empty answers of frames",
+        "Trials: latency, misses and empty frames",
         POINT_COLUMNS,
         [_point(point) for point in ordered],
     )
@@ -82,8 +83,8 @@ def _point(point: TrialResult) -> list[str]:
 
 
 WIRE_COLUMNS = [
-    Column("sessions"), Column("run", 2, text=True), Column("seated", 7), Column("refused", 7),
-    Column("queued", 7), Column("handshake p99", 6), Column("sent late p99.9", 5), Column("output/input", 6),
+    Column("sessions"), Column("purpose", 2, text=True), Column("started", 7), Column("rejected", 7),
+    Column("queue timeout", 7), Column("setup p99", 6), Column("send lateness p99.9", 5), Column("output/input", 6),
     Column("server backlog p99", 4), Column("reconnects", 4), Column("lost", 3, text=True),
 ]  # fmt: skip
 
@@ -92,11 +93,11 @@ SILENT_SHARE_SHOWN = 0.05  # of the output: a server that mutes its sound sends 
 
 
 def wires(report: Report) -> Table:
-    """What only sockets tell, of each point over the network; times in milliseconds."""
+    """Network figures of each trial on a server; times in milliseconds."""
     measured_points = report.capacity.trials if report.capacity else []
     ordered = sorted(measured_points, key=lambda point: point.sessions)
     rows = [_wire(point, point.network) for point in ordered if point.network is not None]
-    return Table("Over the network, ms", WIRE_COLUMNS, rows)
+    return Table("Network, ms", WIRE_COLUMNS, rows)
 
 
 def _wire(point: TrialResult, wire: NetworkStats) -> list[str]:
@@ -112,34 +113,36 @@ def _wire(point: TrialResult, wire: NetworkStats) -> list[str]:
     ]  # fmt: skip
 
 
-def arms(report: Report) -> Table:
+def policy_runs(report: Report) -> Table:
     """Policies under the same controller and load."""
-    columns = [Column("arm", text=True), Column("policy", 3, text=True), Column("settled at"),
+    columns = [Column("name", text=True), Column("policy", 3, text=True), Column("mean sessions"),
                Column("collapsed", text=True), Column("at", 6), Column("lost", 7),
-               Column("pool", 5), Column("of what fits", 4), Column("why", 1, text=True, below=True)]  # fmt: skip
-    return Table("Policies under the same controller", columns, [_arm(arm) for arm in report.policy_runs])
+               Column("pool", 5), Column("why", 1, text=True, below=True)]  # fmt: skip
+    return Table(
+        "Policies under the same controller", columns, [_policy_run(run) for run in report.policy_runs]
+    )
 
 
-def _arm(arm: PolicyRun) -> list[str]:
-    settled = NO_DATA if arm.mean_sessions_mid_run is None else number(round(arm.mean_sessions_mid_run))
+def _policy_run(run: PolicyRun) -> list[str]:
+    settled = NO_DATA if run.mean_sessions_mid_run is None else number(round(run.mean_sessions_mid_run))
     return [
-        arm.name, arm.policy, settled, "yes" if arm.collapsed else "no",
-        format_time(arm.collapse.t_s if arm.collapse else None), number(arm.sessions_lost),
-        percent(arm.occupancy_max), percent(arm.filled_share), arm.no_admission_reason,
+        run.name, run.policy, settled, "yes" if run.collapsed else "no",
+        format_time(run.collapse.t_s if run.collapse else None), number(run.sessions_lost),
+        percent(run.occupancy_max), run.no_admission_reason,
     ]  # fmt: skip
 
 
-def trials(report: Report) -> Table:
+def repeats(report: Report) -> Table:
     """Repeated runs under different seeds."""
     columns = [Column("policy", text=True), Column("sessions"), Column("length", 5), Column("collapsed"),
-               Column("90 % interval", 6), Column("predicted", 7)]  # fmt: skip
+               Column("90 % interval", 6), Column("forecast", 7)]  # fmt: skip
     rows = [
         [t.policy, number(t.sessions), duration(t.session_length_s), f"{t.collapsed} of {t.repeats}",
          _range(percent(t.collapsed_share_low), percent(t.collapsed_share_high)),
          format_probability(t.forecast_probability)]
         for t in report.repeats
     ]  # fmt: skip
-    return Table("Trials under different seeds", columns, rows)
+    return Table("Repeats under different seeds", columns, rows)
 
 
 def _range(low: str, high: str) -> str:
@@ -168,29 +171,29 @@ def _forecast(report: Report) -> Iterator[list[str]]:
     if given is None:
         return
     known = given.fills is not None or given.fill_time_s.estimate is not None
-    ends = "pool full" if given.first_hazard in ("pool", "none") else "comes to an end"
+    ends = "pool full" if given.first_hazard in ("pool", "none") else "ends"
     yield [ends, span_of(given.fill_time_s) if known else "not known"]
     if given.collapse_probability is not None:
         within = f"within {duration(given.session_length_s)}"
         yield [f"probability {within}", format_probability(given.collapse_probability)]
-        yield [f"binds {within}", "nothing" if given.limited_by == "none" else given.limited_by]
+        yield [f"limited by, {within}", "nothing" if given.limited_by == "none" else given.limited_by]
         if given.first_hazard not in ("none", given.limited_by):
-            yield ["comes first, going on", given.first_hazard]
+            yield ["first hazard without an end", given.first_hazard]
     elif known:
-        yield ["stops it first", given.limited_by]
+        yield ["limited by", given.limited_by]
     if given.reason:
         yield ["why", given.reason]
     if given.served_share is not None:
-        yield ["frames served of those offered", percent(given.served_share)]
+        yield ["share of offered frames served", percent(given.served_share)]
     if given.observed_fill_time_s is not None:
-        yield ["pool full, as seen in the trace", duration(given.observed_fill_time_s)]
+        yield ["pool full in the trace", duration(given.observed_fill_time_s)]
     if given.remaining_s is not None:
-        yield ["left until then", duration(given.remaining_s)]
+        yield ["remaining", duration(given.remaining_s)]
     if given.max_sessions is not None:
         sure = f" at {percent(given.confidence)} confidence" if given.confidence is not None else ""
-        yield ["most sessions that hold", number(given.max_sessions) + sure]
+        yield ["sessions that fit", number(given.max_sessions) + sure]
     if given.fitting_window_tokens is not None:
-        yield ["widest window that always fits", f"{number(given.fitting_window_tokens)} positions"]
+        yield ["largest window that fits", f"{number(given.fitting_window_tokens)} positions"]
     if given.implied_pool is not None and given.implied_pool.pool_bytes is not None:
         seen = (
             f"{duration(given.implied_pool.fill_time_s)} with {number(given.implied_pool.sessions)} sessions"
@@ -201,7 +204,7 @@ def _forecast(report: Report) -> Iterator[list[str]]:
 def hazards(report: Report) -> Table:
     """Everything that can end the run, each by itself."""
     columns = [Column("hazard", text=True), Column("comes at", text=True), Column("probability"),
-               Column("needs at last", 5)]  # fmt: skip
+               Column("steady occupancy", 5)]  # fmt: skip
     found = report.forecast.hazards if report.forecast else []
     rows = [
         [
@@ -212,7 +215,7 @@ def hazards(report: Report) -> Table:
         ]
         for h in found
     ]
-    return Table("What can end the run", columns, rows)
+    return Table("Hazards", columns, rows)
 
 
 def memory(report: Report) -> Table:
@@ -224,20 +227,20 @@ def memory(report: Report) -> Table:
 
 
 def assumptions(report: Report) -> Table:
-    """What the forecast takes for granted."""
+    """Assumptions of the forecast."""
     found = report.forecast.assumptions if report.forecast else []
-    return Table("Taken for granted", [Column("", text=True)], [[line] for line in found])
+    return Table("Assumptions", [Column("", text=True)], [[line] for line in found])
 
 
 def gaps(report: Report) -> Table:
-    """What was missing or odd about the samples."""
+    """Missing or unusual samples."""
     found = report.forecast.sample_notes if report.forecast else []
-    return Table("About the samples", [Column("", text=True)], [[line] for line in found])
+    return Table("Sample quality", [Column("", text=True)], [[line] for line in found])
 
 
 def gpus(report: Report) -> Table:
-    """What cards that are not at hand are estimated to hold."""
-    columns = [Column("card", text=True), Column("memory", 5), Column("sessions"), Column("binds", text=True),
+    """Estimates for GPUs that were not measured."""
+    columns = [Column("GPU", text=True), Column("memory", 5), Column("sessions"), Column("limited by", text=True),
                Column("by memory", 6), Column("by deadline", 6)]  # fmt: skip
     rows = [
         [g.title, format_size(g.memory_bytes), _count_range(g.sessions), g.limited_by, number(g.memory_sessions),
@@ -252,9 +255,9 @@ def _count_range(interval: Interval) -> str:
 
 
 def fleet(report: Report) -> Table:
-    """Fleets about the size that is needed."""
-    columns = [Column("GPUs"), Column("seats"), Column("in use", 6), Column("turned away"),
-               Column("dealt blindly", 4), Column("one node down", 7), Column("displaced", 3)]  # fmt: skip
+    """Fleets near the size needed."""
+    columns = [Column("GPUs"), Column("slots"), Column("in use", 6), Column("rejected"),
+               Column("random routing", 4), Column("one node down", 7), Column("lost with a node", 3)]  # fmt: skip
     rows = [
         [number(s.gpus), number(s.slots), percent(s.utilisation), percent(s.blocking),
          percent(s.random_routing_blocking), percent(s.node_down_blocking), number(s.sessions_lost_with_node)]

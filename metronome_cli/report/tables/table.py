@@ -31,7 +31,7 @@ class Table:
 
 
 def without_empty_columns(table: Table) -> Table:
-    """A column that says nothing in any row is left out."""
+    """Leave out a column that is empty in every row."""
     kept = [i for i in range(len(table.columns)) if any(row[i] not in ("", NO_DATA) for row in table.rows)]
     return Table(
         table.title, [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows]
