@@ -15,7 +15,13 @@ WORDS = re.compile(
     re.IGNORECASE,
 )
 KINDS = (".py", ".md", ".yaml", ".css")
-LEFT_OUT = ("CHANGELOG.md", "tests/fuzz/", "tests/test_words.py", "sample_audio/", "metronome_cli/core/renamed.py")
+LEFT_OUT = (
+    "CHANGELOG.md",
+    "tests/fuzz/",
+    "tests/test_words.py",
+    "sample_audio/",
+    "metronome_cli/core/renamed.py",
+)
 TREES = ("metronome_cli", "docs", "tests", "benchmarks", "profiles")
 
 
