@@ -125,6 +125,18 @@ def test_a_flat_server_does_not_saturate() -> None:
     assert "does not saturate" in report.summary
 
 
+def test_a_figure_that_is_no_number_is_named_once_and_never_shown() -> None:
+    heard, timer = Heard(), TestTimer()
+    text = page(0.3, 10).replace('num_requests_running{engine="0"} 4', 'num_requests_running{engine="0"} NaN')
+    plan = ScrapePlan("http://host:8000", watch_s=8)
+    report = forecast_from_metrics(plan, heard, StopRequest(), lambda _: text, timer)
+    assert [
+        note for note in heard.notices if "vllm:num_requests_running is not told" in note
+    ] == heard.notices[:1]
+    assert report.forecast is not None
+    assert report.forecast.details["running"] is None
+
+
 def test_a_server_that_is_not_there_ends_the_watch_at_once() -> None:
     with pytest.raises(EngineError, match="no server listens there"):
         watched(lambda t: None, once=True)

@@ -9,7 +9,7 @@ credentials are sent but those in it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
@@ -160,6 +160,7 @@ class _MetricsWatch:
             self.failed += 1  # it has answered well before
             self.scrapes.add(t_s, None, error.message)
         else:
+            self._note_not_told(self.reading)
             self.answered += 1
             if self.answered == 1 and self._get is fetch:
                 stated = stated_context(self._address, self._get)
@@ -168,6 +169,13 @@ class _MetricsWatch:
                 self.context.add(t_s, self.reading)
             self.sight = self.scrapes.add(t_s, self.reading)
         self._tell(t_s)
+
+    def _note_not_told(self, reading: ServerReading) -> None:
+        """A figure that is NaN, infinite or impossible is named once."""
+        for name in reading.not_told:
+            note = f"{name} is not told: its value is not a finite number, or negative"
+            if note not in self.scrapes.notes:
+                self.scrapes.notes.append(note)
 
     def _tell(self, t_s: float) -> None:
         for note in self.scrapes.notes:
@@ -274,6 +282,7 @@ class _MetricsWatch:
             "waiting": reading.waiting if reading else None,
             "delivered_tokens_per_s": sight.delivered_per_s if sight else None,
             "pool_tokens": reading.pool_tokens if reading else None,
+            "playback_gaps": asdict(reading.gaps) if reading and reading.gaps else None,
         }
 
     @property

@@ -115,8 +115,7 @@ def _none_found(config: Mapping[str, Any], groups: list[Candidate], where: str) 
             f"{where}: the decoder is in another checkpoint: {named[0]} names {named[1]}",
             hint="give that checkpoint's config.json",
         )
-    partly = next((g for g in groups if g.path and _MAIN.search(g.dotted.lower()) and not _encodes(g)), None)
-    part = partly or groups[0]
+    part = next((g for g in groups if g.path and not _encodes(g) and _sizes(g)), groups[0])
     lacking = [what for what in ("layers", "heads", "hidden") if Fields(part.part, where).key(what) is None]
     names = "; ".join(", ".join(ALIASES[what][:4]) for what in lacking)
     return UsageError(
@@ -129,6 +128,11 @@ def _none_found(config: Mapping[str, Any], groups: list[Candidate], where: str) 
 ELSEWHERE = (
     "give the config.json of the checkpoint whose sizes these are, or a profile (`metronome profiles list`)"
 )
+
+
+def _sizes(group: Candidate) -> bool:
+    """Whether some, but not all, of a decoder's sizes stand in this group."""
+    return any(Fields(group.part, "").key(what) is not None for what in ("layers", "heads"))
 
 
 def _named(groups: list[Candidate]) -> tuple[str, str] | None:
