@@ -109,6 +109,8 @@ def quality(
     questions_per_session: own.QuestionsPerSession = 8,
     sessions: own.Sessions = 4,
     free_run_tokens: own.FreeRunTokens = 512,
+    quick: own.Quick = False,
+    dry_run: options.DryRun = False,
     audio: own.Audio = None,
     transcripts: own.Transcripts = None,
     config: options.Config = None,
@@ -119,15 +121,21 @@ def quality(
 ) -> None:
     """What the bound does to quality: the smallest (W, S) that cannot be told from unbounded. Real weights only."""
     given = locals()
+    from metronome_cli.cli.output import show_plan
     from metronome_cli.cli.run_command import profile_of_model, resolve_command, run_command
     from metronome_cli.commands.plan_capacity import quality_plan
 
     asked = _asked(given)
     settings = resolve_command(given, from_model=profile_of_model)
     plan = quality_plan(settings, asked)
-    from metronome_cli.probe.quality_report import run_quality
+    if settings["dry_run"]:
+        from metronome_cli.probe.quality_dry_run import outline_quality
 
-    run_command(settings, lambda observer, stop: run_quality(plan, observer, stop))
+        show_plan(outline_quality(plan), as_json=settings["json"])
+    else:
+        from metronome_cli.probe.quality_report import run_quality
+
+        run_command(settings, lambda observer, stop: run_quality(plan, observer, stop))
 
 
 def _asked(given: dict[str, Any]) -> QualityOptions:
@@ -140,4 +148,6 @@ def _asked(given: dict[str, Any]) -> QualityOptions:
     as_named = ("text", "questions", "transcripts", "text_tokens", "text_sessions", "age_bucket",
                 "questions_per_session",
                 "sessions", "free_run_tokens", "perplexity_margin")  # fmt: skip
-    return QualityOptions(windows=windows, sinks=sinks, **{key: given.pop(key) for key in as_named})
+    quick = given.pop("quick")
+    asked = QualityOptions(windows=windows, sinks=sinks, **{key: given.pop(key) for key in as_named})
+    return asked.quick() if quick else asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,25 @@ def test_a_short_name_that_is_not_installed_names_its_extra(
 
 def test_unknown_sink_positions_are_refused(capsys: Any) -> None:
     assert "sink" in refused(capsys, "--sink-positions", "sideways").lower()
+
+
+def planned(capsys: Any, *arguments: str) -> dict[str, Any]:
+    assert run(["probe", "quality", "--model", "smollm2", "--dry-run", "--json", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_dry_run_names_the_variants_and_loads_nothing(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metronome_cli.probe.quality_report.run_quality", None)
+    plan = planned(capsys, "--window", "128", "--sinks", "4")
+    assert plan["variants"] == ["unbounded", "window(128, 0)", "window(128, 4)", "window(128, 4), absolute"]
+    assert plan["text_words"] > 1000
+    assert plan["questions"] == 4 * 8
+
+
+def test_quick_cuts_what_was_left_at_its_default_and_nothing_else(capsys: Any) -> None:
+    whole, quick = planned(capsys), planned(capsys, "--quick")
+    assert len(quick["variants"]) < len(whole["variants"]) / 3
+    assert (quick["text_tokens"], quick["questions"], quick["free_run_tokens"]) == (1500, 4, 128)
+    kept = planned(capsys, "--quick", "--free-run-tokens", "64", "--text-tokens", "300")
+    assert (kept["free_run_tokens"], kept["text_tokens"]) == (64, 300)
