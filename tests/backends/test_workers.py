@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from metronome_cli.backends.interface import BackendStats, NetworkState
-from metronome_cli.backends.websocket.backend import WebsocketBackend
+from metronome_cli.backends.websocket.backend import TRAITS
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts, endpoint
 from metronome_cli.backends.websocket.process_workers import start_workers
 from metronome_cli.capacity import outcome
@@ -144,6 +144,6 @@ def test_a_late_generator_says_what_helps(share, helps):
     recorder.stalled_s = 1.0
     network = NetworkState(steady=True, idle_timeout_s=10.0, cpu_share=share)
     seen = outcome.Seen(
-        TrialPlan(1, "single"), WebsocketBackend.traits, recorder, BackendStats(network=network), (), 0.99
+        TrialPlan(1, "single"), TRAITS, recorder, BackendStats(network=network), (), 0.99
     )
     assert seen.late.endswith(helps)
