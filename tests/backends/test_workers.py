@@ -143,7 +143,5 @@ def test_a_late_generator_says_what_helps(share, helps):
     recorder = Recorder(80.0)
     recorder.stalled_s = 1.0
     network = NetworkState(steady=True, idle_timeout_s=10.0, cpu_share=share)
-    seen = outcome.Seen(
-        TrialPlan(1, "single"), TRAITS, recorder, BackendStats(network=network), (), 0.99
-    )
+    seen = outcome.Seen(TrialPlan(1, "single"), TRAITS, recorder, BackendStats(network=network), (), 0.99)
     assert seen.late.endswith(helps)
