@@ -2,7 +2,7 @@
 
     python benchmarks/day_one.py --out day_one.json
 
-Each part stands alone, writes its result at once and says what it decides; a second run goes on with the parts that
+Each part stands alone, writes its result at once and says what it decides; a second run takes up the parts that
 are missing (`--again` repeats all). On a CPU the parts run in a reduced form: the kernel by Triton's interpreter, the
 model at `moshi-tiny`, and nothing that only a GPU has.
 

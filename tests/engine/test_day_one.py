@@ -1,4 +1,4 @@
-"""The benchmark for the first day with a GPU runs, reduced, where there is none, and goes on where it was."""
+"""The benchmark for the first day with a GPU runs, reduced, where there is none, and takes up what is missing."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def test_it_runs_reduced_on_a_cpu_and_goes_on_where_it_was(tmp_path: Path) -> No
     found = json.loads(out.read_text("utf-8"))
     assert found["graphs"] == {"kept": True}
     assert all(row["right"] for part in ("kernel", "mixture") for row in found[part]["rows"])
-    assert all(row["gb_s"] is None for row in found["kernel"]["rows"])  # a CPU's time says nothing of a GPU's
+    assert all(row["gb_s"] is None for row in found["kernel"]["rows"])  # a CPU's time is not one of a GPU's
     assert "skipped" in found["waits"]
     assert found["device"]["name"] == "CPU"
