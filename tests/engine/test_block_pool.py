@@ -14,7 +14,7 @@ TOTAL = 9
 
 
 def pool(**options: object) -> BlockPool:
-    shape = {"layers": 2, "kv_heads": 2, "head_dim": 4, "blocks": TOTAL, "block_size": 3}
+    shape = {"layers": 2, "kv_heads": 2, "head_dim": 4, "blocks": TOTAL, "block_tokens": 3}
     return BlockPool(**{**shape, "poison": True, **options})  # type: ignore[arg-type]
 
 

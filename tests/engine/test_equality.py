@@ -23,7 +23,7 @@ WAYS = ("fast", "general")
 
 def _stack(architecture: str, way: str, **options: object) -> tuple[PagedDecoder, object]:
     model = decoder(architecture)
-    arguments = {"blocks": 40, "block_size": 4, "policy": UNBOUNDED, "poison": True, **options}
+    arguments = {"blocks": 40, "block_tokens": 4, "policy": UNBOUNDED, "poison": True, **options}
     return build_decoder(model, way=way, **arguments), model  # type: ignore[arg-type]
 
 

@@ -212,7 +212,7 @@ def test_the_context_limit_ends_that_session_alone(policy: str, ends: bool) -> N
         reasons.extend((o.slot, o.ended) for o in result.outcomes if o.ended)
         if reasons:
             break
-    assert reasons == ([(old, "context")] if ends else [])
+    assert reasons == ([(old, "context_limit")] if ends else [])
     assert not eng.step([frame(young, seed=40)]).outcomes[0].empty
     if ends:
         assert eng.stack.length(young) <= 20

@@ -26,7 +26,7 @@ def _stack(
         sink_positions=sinks,
         way=way,
         poison=True,
-        **{"blocks": 30, "block_size": 4, **options},  # type: ignore[arg-type]
+        **{"blocks": 30, "block_tokens": 4, **options},  # type: ignore[arg-type]
     )
 
 
