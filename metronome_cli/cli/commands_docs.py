@@ -19,7 +19,7 @@ VALUES = {
     "LENGTHS": "`exp:3m`, `lognormal:3m,0.8` or `fixed:3m`: distribution and mean",
     "WORD": "one of the words that its meaning lists",
     "POLICY": "`unbounded`, `window(W, S)`, `ring(W)` or `recycle(W)`, W and S in tokens; quote it in a shell",
-    "OBJECTIVE": "`p99<80ms`, `max<200ms`, `misses<0.1%`, `empty<1%`, `occupancy<90%`, `streak<3`; quote it",
+    "OBJECTIVE": "`p99<80ms`, `max<200ms`, `misses<0.1%`, `empty<1%`, `occupancy<90%`, `miss_streak<3`; quote it",
     "GATE": "`p99:5%`, `safe_sessions:-1`; [continuous integration](ci.md) lists the metrics",
     "ADDRESS": "`:9464` on this machine alone, or `HOST:PORT`",
 }

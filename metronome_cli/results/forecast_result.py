@@ -113,10 +113,10 @@ class Forecast(ReportPart):
     collapse_probability: float | None
     """Probability that this happens before the sessions end."""
     first_hazard: str = "none"
-    """What is at `t_sat_s`, be that after the session length; `none` where nothing ever is."""
+    """What is at `fill_time_s`, be that after the session length; `none` where nothing ever is."""
     limited_by: str
     """What stops the load within the session length; `none` where that is less likely than `confidence` allows. Of a
-    trace or a server: what stops it at `t_sat_s`.
+    trace or a server: what stops it at `fill_time_s`.
     """
     max_sessions: Natural | None
     """Most sessions that live through the session length, with `confidence`."""
