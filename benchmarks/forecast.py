@@ -1,17 +1,17 @@
-"""How well `predict` foretells a collapse: many collapses of the in-process engine, each foretold twice.
+"""How well `predict` forecasts a collapse: many collapses of the in-process engine, each forecast twice.
 
 Every case draws at random a number of sessions, a token mix, a turn-taking, a block size and a pool,
 within the ranges of `draw`. The engine then really serves the sessions on the virtual clock (a decoder of
 one small layer: the pool does not care what is computed) until one finds no block; that instant is the
 truth. `--played` counts the blocks of the same turns and frames without the engine: the same trace, to the
-block, a hundred times as fast. Foretold
+block, a hundred times as fast. Forecast
 
 - from the profile alone, before anything runs;
 - from the first 30 % of the run's occupancy, two samples a second, knowing nothing of the profile.
 
 Reported of either: error of t_sat (median, 90th percentile, maximum) and the share of runs in which the
 truth lies within the stated 90 % interval, with the binomial interval of that share (a run that was not
-foretold to fill counts as outside); of the trace also for pools in which a session fills `MANY_BLOCKS` and
+forecast to fill counts as outside); of the trace also for pools in which a session fills `MANY_BLOCKS` and
 more, as it does in practice: with fewer, occupancy is a staircase. `floor`: the error that is left to one
 who knows all positions of the first 30 %, from a start at 0, and how blocks round them, but not the profile:
 who speaks when, later on, and how typical the first 30 % were. What is left out: servers that fall behind
@@ -62,7 +62,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Foretold:
+class ForecastError:
     """One forecast beside what happened; seconds."""
 
     truth_s: float
@@ -197,7 +197,7 @@ def play(case: Case) -> tuple[float, list[tuple[float, float]]]:
     return full_s, list(zip(times.tolist(), levels.tolist(), strict=True))
 
 
-def from_positions(case: Case, truth_s: float) -> Foretold:
+def from_positions(case: Case, truth_s: float) -> ForecastError:
     """Mean positions a frame so far, carried on to the positions at which rounding fills the pool."""
     pool, period_s = case.profile.kv_pool, case.profile.frame.period_s
     assert pool is not None
@@ -206,27 +206,29 @@ def from_positions(case: Case, truth_s: float) -> Foretold:
     so_far = np.take_along_axis(held, served[:, None] - 1, axis=1).sum()
     filling = (pool.blocks - case.sessions / 2) * pool.block_size  # half a block a session is not used
     frames = filling / (so_far / served.sum()) / case.sessions
-    return Foretold(truth_s, float(frames + 1) * period_s, 0.0, math.inf)  # phases: half a period on average
+    return ForecastError(
+        truth_s, float(frames + 1) * period_s, 0.0, math.inf
+    )  # phases: half a period on average
 
 
-def from_profile(case: Case, truth_s: float) -> Foretold:
+def from_profile(case: Case, truth_s: float) -> ForecastError:
     found = forecast_pool(
         ForecastQuery(case.profile, case.sessions, truth_s, PoolBudget.of(case.profile))
     ).t_sat
     assert found.estimate is not None
-    return Foretold(truth_s, found.estimate, found.low or 0.0, found.high or math.inf)
+    return ForecastError(truth_s, found.estimate, found.low or 0.0, found.high or math.inf)
 
 
-def from_trace(samples: list[tuple[float, float]], truth_s: float) -> Foretold:
+def from_trace(samples: list[tuple[float, float]], truth_s: float) -> ForecastError:
     early = [sample for sample in samples if sample[0] <= FITTED * truth_s]
     found: Extrapolation = extrapolate(clean_trace(early))
-    return Foretold(truth_s, found.t_sat_s or math.inf, found.low_s or 0.0, found.high_s or math.inf)
+    return ForecastError(truth_s, found.t_sat_s or math.inf, found.low_s or 0.0, found.high_s or math.inf)
 
 
-def errors(foretold: list[Foretold]) -> dict[str, Any]:
-    found = np.array([one.error for one in foretold])
+def errors(forecasts: list[ForecastError]) -> dict[str, Any]:
+    found = np.array([one.error for one in forecasts])
     return {
-        "cases": len(foretold),
+        "cases": len(forecasts),
         "no_forecast": int(np.isinf(found).sum()),
         "error_median": float(np.median(found)),
         "error_p90": float(np.quantile(found, 0.9)),
@@ -234,15 +236,15 @@ def errors(foretold: list[Foretold]) -> dict[str, Any]:
     }
 
 
-def summary(foretold: list[Foretold]) -> dict[str, Any]:
-    held = sum(one.held for one in foretold)
-    low, high = binomial_interval(held, len(foretold))
+def summary(forecasts: list[ForecastError]) -> dict[str, Any]:
+    held = sum(one.held for one in forecasts)
+    low, high = binomial_interval(held, len(forecasts))
     return {
-        **errors(foretold),
-        "coverage": held / len(foretold),
+        **errors(forecasts),
+        "coverage": held / len(forecasts),
         "coverage_low": low,
         "coverage_high": high,
-        "width_median": float(np.median([(one.high_s - one.low_s) / one.truth_s for one in foretold])),
+        "width_median": float(np.median([(one.high_s - one.low_s) / one.truth_s for one in forecasts])),
     }
 
 
@@ -255,9 +257,9 @@ def main() -> None:
     parser.add_argument("--played", action="store_true", help="without the engine")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    known: list[Foretold] = []
-    traced: list[Foretold] = []
-    floor: list[Foretold] = []
+    known: list[ForecastError] = []
+    traced: list[ForecastError] = []
+    floor: list[ForecastError] = []
     each: list[float] = []  # blocks that a session fills until the pool is full
     for case in cases(given.seed, given.cases):
         truth_s, samples = play(case) if given.played else live_through(case)

@@ -3,8 +3,8 @@
     python benchmarks/soak.py [--frames 1000000] [--target fake|engine] [--sessions 64] [--output DIR]
 
 `fake`: the package's simulated target, so that all else is soaked: clock, driver, sessions, ledger, timeline, events.
-`engine`: the smoke profile's model and pool in this process. Sessions live a minute and are followed by newcomers, so
-that seats, blocks and streams are given back and taken again some ten thousand times.
+`engine`: the smoke profile's model and pool in this process. Sessions live a minute and are replaced by new ones, so
+that slots, blocks and streams are freed and used again some ten thousand times.
 
 Memory is the resident set after each window of the run. The slope is that of a line through the medians of forty
 equal stretches, in bytes a thousand frames, with the 95 % interval of a regression: once with the first four left out,
@@ -109,10 +109,12 @@ def tidy() -> None:
 def context_of(
     profile: Profile, target: str, sessions: int, observer: ObserverGroup, stop: StopRequest
 ) -> TrialContext:
-    """The smoke profile's conditions, with a pool that holds everybody."""
+    """The smoke profile's conditions, with a pool that holds all sessions."""
     assert profile.kv_pool is not None
     pool = profile.kv_pool.model_copy(update={"blocks": 8 * sessions, "budget": None})
-    frame = profile.frame.model_copy(update={"backlog_limit": 100_000})  # a busy machine ends nobody
+    frame = profile.frame.model_copy(
+        update={"backlog_limit": 100_000}
+    )  # so that no session ends on a busy machine
     profile = profile.model_copy(update={"pool": pool, "frame": frame})
     streams, _ = open_audio((), profile.frame, 0, observer)
     model = (
@@ -121,10 +123,10 @@ def context_of(
         else None
     )
 
-    def make(profile: Profile, seats: int) -> StepEngine:
+    def make(profile: Profile, slots: int) -> StepEngine:
         if model is not None:
-            return model.fresh_engine(profile, seats)
-        return SimulatedEngine(profile, seats, lambda batch: 0.02 + 0.0002 * batch)
+            return model.fresh_engine(profile, slots)
+        return SimulatedEngine(profile, slots, lambda batch: 0.02 + 0.0002 * batch)
 
     return TrialContext(
         backend=InProcessBackend(make, profile),

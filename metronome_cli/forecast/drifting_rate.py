@@ -10,7 +10,7 @@ wanders. Given the ratios of q and tau to sigma the model is linear: sigma^2, th
 (normal with inverse gamma). The ratios are averaged over a grid, weighted by their marginal likelihood, so recent
 samples weigh more exactly as far as the rate is seen to wander. From there paths are drawn on: the drift fades with a
 time constant of `FADES` fitted spans (damped trend: nothing tells how long a trend lasts, so each is as likely), the
-rate goes on wandering as it did, and a path ends when it reaches `FULL`. The estimate is the median of the ends, and
+rate continues to wander as it did, and a path ends when it reaches `FULL`. The estimate is the median of the ends, and
 the interval their 5 and 95 % quantiles. An end of the interval is None if that share of paths does not end within
 `HORIZON` spans.
 

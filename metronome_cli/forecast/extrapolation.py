@@ -220,7 +220,7 @@ def _bending(early: FillRate, late: FillRate, spacing_s: float) -> Extrapolation
 
 
 def _along(late: FillRate, bend: float) -> float | None:
-    """When it is full if the slope goes on changing by `bend` a second; None when it never is."""
+    """Return when the pool is full if the slope keeps changing by `bend` per second; None if never."""
     now = late.per_s + bend * late.span_s / 2  # the slope at the end, not in the middle
     square = now * now + 2 * bend * (1 - late.level)
     if now <= 0 or square <= 0:

@@ -14,7 +14,7 @@ from typing import Protocol
 HORIZON_S = 30 * 86_400.0  # a pool that lasts longer "does not saturate"
 _TOLERANCE = 1e-5
 _SOONEST_S = 1e-3
-_LEAST = 1e-6  # less is as good as never
+_LEAST = 1e-6  # a smaller probability counts as never
 
 
 class Hazard(Protocol):

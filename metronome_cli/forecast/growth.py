@@ -1,12 +1,12 @@
-"""What one session holds of one store of cache blocks, as frames go by.
+"""Blocks that one session holds in one KV pool, frame by frame.
 
 After k frames, S of them spoken, a session has seen
 
     T(k, S) = head + floor(k into + (k - S) listening + S speaking)
 
 positions; the policy says how many of them stay resident, and blocks round that up. The law of S
-(forecast/speaking_time.py) makes the law of the blocks: rounding and randomness are both exact, nothing is
-linearised.
+(forecast/speaking_time.py) makes the distribution of the blocks: rounding and
+randomness are both exact, nothing is linearised.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class CacheGrowth:
     def settled(self) -> PositionDistribution | None:
         """Blocks of a full window while a frame is served; None for other policies.
 
-        The frame's first query looks back W, and where in a block that position lies is as good as uniform: a window
+        The frame's first query looks back W, and that position is uniformly distributed within a block: a window
         touches one block more at some offsets than at others. Sinks fill blocks of their own.
         """
         if self.policy.kind != "window":

@@ -1,4 +1,4 @@
-"""A running server, scrape by scrape: what its occupancy foretells now.
+"""Forecast of a running server from its occupancy, updated with each scrape.
 
 Fed with (time, reading); a scrape that failed is fed as None and leaves a gap that is stated. A later start
 time or a token counter that goes back is a restart: what came before is dropped. So is everything before a

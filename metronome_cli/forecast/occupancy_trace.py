@@ -102,7 +102,7 @@ def after_last_drop(trace: OccupancyTrace, *, live: bool = False) -> OccupancyTr
     """The last rise, with a note if anything was left out.
 
     A fall may take up to `FALL_S`, since sessions leave one after the other. A recording may end with one: the
-    run is over, its sessions leave, and what precedes them is the trend. A `live` one goes on after it.
+    run is over, its sessions leave, and what precedes them is the trend. A `live` trace continues after it.
     """
     falls = _falls(trace)
     if not len(falls):

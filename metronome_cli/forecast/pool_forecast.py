@@ -1,7 +1,7 @@
-"""What a profile's arithmetic says of N sessions: when the pool is full, how surely, and what would be safe.
+"""Forecast for N sessions of a profile: when the pool is full, with which probability, and what would be safe.
 
-Pure reckoning; nothing is measured. Interval: the 5th and 95th percentile of t_sat over the draws of who
-speaks when. What it does not contain: doubt about the profile itself (its rates, its pool).
+Arithmetic only; nothing is measured. The interval is the 5th to 95th percentile of the fill time over random turns of
+speech. It does not contain errors of the profile itself (its rates, its pool).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class PoolForecast:
 
 
 def forecast_pool(question: ForecastQuery) -> PoolForecast:
-    """Reckon it all. Raises UsageError when a single session needs more than the pool."""
+    """Compute the forecast. Raises UsageError if a single session needs more than the pool."""
     passage, length_s = FirstPassage(question.hazards()), question.session_length_s
     each = tuple(_one(hazard, length_s) for hazard in passage.hazards)
     span, probability = _first(passage, each), passage.by(length_s)

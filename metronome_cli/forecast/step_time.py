@@ -91,7 +91,7 @@ def resident_positions(profile: Profile, session_length_s: float) -> float:
 def roofline(profile: Profile, gpu: Gpu, resident: float) -> StepTime:
     """Fixed and per-session roofline time of one period's batch, launches included in the fixed part."""
     shape, tokens = profile.shape, profile.tokens
-    passes = 1.0 if tokens.fused else 1.0 + tokens.decode.speaking  # in a batch somebody speaks
+    passes = 1.0 if tokens.fused else 1.0 + tokens.decode.speaking  # in a batch at least one session speaks
     rebuilt = STAGE_LAYERS * sum(s.limit or 0 for s in profile.stages if s.kind == "per_frame")
     parameters = shape.parameters or decoder_parameters(profile)
     weights = passes * parameters * DTYPE_BYTES[shape.dtype]

@@ -1,4 +1,4 @@
-"""What the occupancy of a pool foretells of a point, where nobody but its server or engine knows it."""
+"""Forecast of the fill time of a trial's KV pool, from its occupancy trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENOUGH = 12  # samples to fit, where the first 30 % have fewer
 def forecast_of(
     trace: OccupancyTrace | None, full_s: float | None, sessions: int, length_s: float, server: str
 ) -> Forecast | None:
-    """What the occupancy of one point foretells: of one that filled, what its first 30 % foretold.
+    """Forecast of one trial. For a pool that filled, the forecast of the first 30 % of its fill.
 
     Times on the point's clock; `full_s` is when its pool was full. None where there are too few samples.
     """
@@ -45,7 +45,7 @@ def _early(rise: OccupancyTrace) -> OccupancyTrace:
 
 
 def with_forecast(report: Report, forecast: Forecast | None, whose: str) -> Report:
-    """The report, and what `whose` pool's occupancy foretold in it."""
+    """Return the report with the forecast of the pool named by `whose`."""
     if forecast is not None:
         report.forecast = forecast
         report.summary = f"{report.summary} {_in_words(forecast, whose)}".rstrip()
@@ -58,7 +58,7 @@ def _in_words(forecast: Forecast, whose: str) -> str:
     who = f"with {forecast.sessions} session{'' if forecast.sessions == 1 else 's'}"
     if seen_s is not None:
         after = f"after {_short(forecast.fitted_until_s or 0.0)}"
-        told = "" if t_sat is None else f"; foretold {after} for {_short(t_sat)}"
+        told = "" if t_sat is None else f"; forecast {after} for {_short(t_sat)}"
         return f"{whose} KV pool {who} was full at {_short(seen_s)}{told}."
     if t_sat is None:
         return ""

@@ -77,7 +77,7 @@ class TurnCacheFill:
 
     @property
     def _soonest_peak_s(self) -> float:
-        """When the pool is full if everybody speaks from the start on."""
+        """Return when the pool is full if all sessions speak from the start."""
         assert self.total_blocks is not None
         return self.total_blocks * self.block_tokens / (self.sessions * max(self.speaking, self.listening))
 
