@@ -27,16 +27,16 @@ def profile_of(policy, into, speaking, block_tokens):
 )
 def test_what_a_bounded_session_holds_at_most(policy, into, speaking, block_tokens):
     profile = profile_of(policy, into, speaking, block_tokens)
-    foretold = decoder_growth(profile, block_tokens).blocks_at_most()
+    expected = decoder_growth(profile, block_tokens).blocks_at_most()
     engine = InProcessModel.load(profile, device="cpu", seed=0).fresh_engine(profile, 1)
     fake = SimulatedEngine(profile, 1, lambda batch: 0.001)
     held = {"engine": most_held(engine, profile, speaking), "fake": most_held(fake, profile, speaking)}
-    assert held["fake"] == foretold
+    assert held["fake"] == expected
     if profile.policy_spec.kind == "ring":
-        assert held["engine"] == foretold == engine.blocks_at(1e4)
+        assert held["engine"] == expected == engine.blocks_at(1e4)
     else:  # the engine counts after a step: what only the step itself needs has gone by then
-        assert foretold - 3 <= held["engine"] <= foretold
-        assert engine.blocks_at(1e4) <= foretold
+        assert expected - 3 <= held["engine"] <= expected
+        assert engine.blocks_at(1e4) <= expected
 
 
 def most_held(target, profile, speaking):

@@ -106,8 +106,8 @@ def test_the_collapse_comes_when_it_was_foretold_and_in_silence(model: Path, tmp
     full_s = point["pool_full_at_s"]
     assert full_s == pytest.approx(by_profile_s, rel=0.05)
 
-    foretold, _ = measured(command("predict", "trace", tmp_path / "run", "--fit-share", "30%"))
-    assert foretold["forecast"]["fill_time_s"]["estimate"] == pytest.approx(full_s, rel=0.05)
+    expected, _ = measured(command("predict", "trace", tmp_path / "run", "--fit-share", "30%"))
+    assert expected["forecast"]["fill_time_s"]["estimate"] == pytest.approx(full_s, rel=0.05)
 
     collapse = point["collapse"]
     assert collapse["occupancy"] > 0.99

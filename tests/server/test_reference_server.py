@@ -295,7 +295,7 @@ def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
     assert forecast.fitted_until_s < 0.6 * point.pool_full_at_s
     assert forecast.fill_time_s.estimate == pytest.approx(point.pool_full_at_s, rel=0.2)
     assert "Limited by: memory" in report.summary
-    assert "foretold" in report.summary
+    assert "forecast" in report.summary
     assert any(window.occupancy for window in point.windows)
     for view in (render_text(report, 120), render_html(report)):
         assert "Network, ms" in view
