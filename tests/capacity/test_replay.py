@@ -186,7 +186,7 @@ def test_a_search_is_replayed_run_by_run(speech, tmp_path):
     assert report.capacity.lowest_failing_sessions == found.capacity.lowest_failing_sessions
     slow, _, _ = run(speech, lambda n: 0.2, replay=first)
     assert (slow.verdict, slow.exit_code) == ("fail", 3)
-    assert "No smaller number of the recorded load" in slow.answer
+    assert "No smaller number of the recorded load" in slow.summary
 
 
 def test_what_is_recorded_does_not_depend_on_the_recording(speech, tmp_path):
@@ -285,11 +285,11 @@ def test_arms_are_offered_the_recorded_callers_and_admit_for_themselves(speech, 
     again, heard_again, _ = run(speech, replay=first, record=second, profile=plan["profile"], **which)
     assert body(first) == body(second)
     same_load(heard, heard_again)
-    assert [arm.windows[-1].shed for arm in again.arms] == [arm.windows[-1].shed for arm in given_.arms]
+    assert [arm.windows[-1].shed for arm in again.policy_runs] == [arm.windows[-1].shed for arm in given_.policy_runs]
     arms = read_load(first).runs
-    assert {one.head.purpose for one in arms} == {arm.name for arm in given_.arms}
+    assert {one.head.purpose for one in arms} == {arm.name for arm in given_.policy_runs}
     assert all(len(one.callers) == 40 for one in arms)  # also those who were turned away
-    assert sum(arm.windows[-1].shed for arm in given_.arms) > 0
+    assert sum(arm.windows[-1].shed for arm in given_.policy_runs) > 0
     slow = tmp_path / "slow.jsonl"
     run(speech, lambda n: 0.01 + 0.02 * n, replay=first, record=slow, profile=plan["profile"], **which)
     assert [one.callers for one in read_load(slow).runs] == [one.callers for one in arms]
@@ -319,11 +319,11 @@ def test_a_number_that_was_not_seen_with_everybody_old_is_not_called_safe(speech
     run(speech, sessions=3, session_length_s=600.0, record=kept)
     whole = run(speech, replay=kept)[0]
     assert whole.verdict == "pass"
-    assert whole.answer.startswith("Pass: 3 sessions")
+    assert whole.summary.startswith("Pass: 3 sessions")
     lines = kept.read_bytes().splitlines(keepends=True)
     kept.write_bytes(b"".join(lines[: next(i for i, line in enumerate(lines) if b'"end"' in line) + 1]))
     half = run(speech, replay=kept)[0]
     assert len(half.capacity.trials) == 1
     assert half.capacity.trials[0].verdict == "pass"
     assert half.verdict == "inconclusive"
-    assert half.answer == "Inconclusive: 3 sessions for 10 min: held, but not seen with every session old."
+    assert half.summary == "Inconclusive: 3 sessions for 10 min: held, but not seen with every session old."

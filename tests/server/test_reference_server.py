@@ -101,7 +101,7 @@ class Utterances:
 def test_every_protocol_is_served_and_measured_without_losing_a_session(protocol):
     streams = Utterances(1920) if protocol == "realtime" else None
     with reference(protocol) as url:
-        point = measured(server_context(url, protocol, length_s=3.0, streams=streams), 2)
+        point = measured(server_context(url, protocol, length_s=3.0, audio=streams), 2)
     assert point.sessions_ended_early == {}
     assert point.frames > 20
     assert point.empty_frames == 0
@@ -272,9 +272,9 @@ def test_a_search_finds_the_seats_and_shows_that_the_next_caller_has_none(when_f
     with reference(seats=3, when_full=when_full) as url:
         report = searched(url)
     found = report.capacity
-    assert (found.safe_sessions, found.first_failing, found.binding) == (3, 4, "slots")
+    assert (found.safe_sessions, found.lowest_failing_sessions, found.limited_by) == (3, 4, "slots")
     assert report.verdict == "pass"
-    assert max(point.sessions for point in found.points) == 4
+    assert max(point.sessions for point in found.trials) == 4
     assert "Safe concurrency: 3 sessions" in report.summary
     assert "Limited by: slots" in report.summary
 
@@ -339,7 +339,7 @@ def test_the_command_serves_until_its_time_is_over():
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         line = process.stderr.readline()
         url = re.search(r"ws://\S+", line)[0]
-        point = measured(server_context(url, "realtime", length_s=3.0, streams=Utterances(1920)), 2)
+        point = measured(server_context(url, "realtime", length_s=3.0, audio=Utterances(1920)), 2)
         assert process.wait(30) == 0
     assert (point.sessions_ended_early, point.empty_frames) == ({}, 0)
     assert point.frames > 0
@@ -389,7 +389,7 @@ def test_minicpm_answers_each_unit_of_a_second():
             "minicpm",
             length_s=3.0,
             limits=limits,
-            streams=Noise(16000, 1.0),
+            audio=Noise(16000, 1.0),
             frame={"period": "1s", "sample_rate": 16000},
         )
         point = measured(context, 2)
