@@ -285,7 +285,9 @@ def test_arms_are_offered_the_recorded_callers_and_admit_for_themselves(speech, 
     again, heard_again, _ = run(speech, replay=first, record=second, profile=plan["profile"], **which)
     assert body(first) == body(second)
     same_load(heard, heard_again)
-    assert [arm.windows[-1].shed for arm in again.policy_runs] == [arm.windows[-1].shed for arm in given_.policy_runs]
+    assert [arm.windows[-1].shed for arm in again.policy_runs] == [
+        arm.windows[-1].shed for arm in given_.policy_runs
+    ]
     arms = read_load(first).runs
     assert {one.head.purpose for one in arms} == {arm.name for arm in given_.policy_runs}
     assert all(len(one.callers) == 40 for one in arms)  # also those who were turned away
