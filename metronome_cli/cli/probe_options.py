@@ -82,7 +82,9 @@ Questions = Annotated[
 ]
 QuestionsPerSession = Annotated[int, command_option(READ, "N", "Questions a session; 0 asks none.", min=0)]
 Sessions = Annotated[int, command_option(READ, "N", "Sessions side by side.", min=1)]
-Quick = Annotated[bool, command_option(READ, "", "One window, two sink counts, less text: a few minutes.")]
+Quick = Annotated[
+    bool, command_option(READ, "", "One window, two sink counts, less text: a few minutes.", "--quick")
+]
 FreeRunTokens = Annotated[int, command_option(READ, "N", "Tokens of free decoding; 0 leaves it out.", min=0)]
 Audio = Annotated[
     list[Path] | None,
