@@ -61,7 +61,7 @@ def test_bash(line: str, offers: list[str]) -> None:
 
 def test_zsh_and_fish_show_what_each_means() -> None:
     assert 'capacity":"Measure how many live sessions' in ask("zsh", "metronome cap")
-    assert ask("fish", "metronome cap").startswith("capacity\tHow many live sessions")
+    assert ask("fish", "metronome cap").startswith("capacity\tMeasure how many live sessions")
     assert ask("fish", "metronome capacity --policy win") == "window(1024,16)\n"
 
 
