@@ -22,7 +22,7 @@ OPTIONS: dict[str, str] = {
 SYNONYMS: dict[str, tuple[str, ...]] = {  # in order; the first that the command has is named
     "users": ("sessions", "peak-sessions", "max-sessions"), "vus": ("sessions",), "clients": ("sessions",),
     "concurrency": ("sessions", "max-sessions"), "num-sessions": ("sessions", "max-sessions"),
-    "callers": ("sessions",), "seats": ("max-sessions", "sessions"), "slots": ("max-sessions",),
+    "seats": ("max-sessions", "sessions"), "slots": ("max-sessions",),
     "duration": ("session-length", "watch-time"), "length": ("session-length",), "time": ("search-time",),
     "timeout": ("search-time", "ready-timeout"), "rate": ("arrival-rate",), "rps": ("arrival-rate",),
     "qps": ("arrival-rate",), "spawn-rate": ("arrival-rate",), "request-rate": ("arrival-rate",),
