@@ -49,7 +49,12 @@ def repeats(directory, *codes):
     tool.chmod(0o755)
 
 
-def run_steps(directory):
+def gitlab_steps():
+    """The script of the GitLab job."""
+    return workflows()[1]["capacity"]["script"]
+
+
+def run_steps(directory, steps):
     """Exit code of each step; a later step runs whatever came before, as `if: always()` has it."""
     here = str(Path(__file__).parents[2])
     environment = {
@@ -58,7 +63,7 @@ def run_steps(directory):
     }  # fmt: skip
     return [
         subprocess.run(["bash", "-e", "-c", step], cwd=directory, env=environment, check=False).returncode
-        for step in github_steps()
+        for step in steps
     ]
 
 
@@ -70,12 +75,28 @@ def test_the_steps_survive_failed_and_inconclusive_repeats(tmp_path, codes, ends
     repeats(tmp_path, *codes)
     for seed in range(5):
         write_text(tmp_path / "baseline" / str(seed) / "report.json", report_json(capacity_report()))
-    assert run_steps(tmp_path) == ends
+    assert run_steps(tmp_path, github_steps()) == ends
     assert len(list((tmp_path / "runs").iterdir())) == (5 if ends[0] == 0 else 2)
     assert (tmp_path / "summary.md").read_text().startswith("### metronome: ")
 
 
 def test_the_first_run_of_a_branch_passes_without_a_baseline(tmp_path):
     repeats(tmp_path, 0, 0, 0, 0, 0)
-    assert run_steps(tmp_path) == [0, 0, 0]
+    assert run_steps(tmp_path, github_steps()) == [0, 0, 0]
     assert "No baseline" in (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.parametrize(("codes", "ends"), [((0, 0, 0, 0, 0), [0, 0]), ((4, 3, 4, 0, 3), [0, 3])])
+def test_the_gitlab_job_judges_all_repeats_together(tmp_path, codes, ends):
+    repeats(tmp_path, *codes)
+    for seed in range(5):
+        write_text(tmp_path / "baseline" / str(seed) / "report.json", report_json(capacity_report()))
+    assert run_steps(tmp_path, gitlab_steps()) == ends
+    assert (tmp_path / "comparison.md").read_text().startswith("### metronome: ")
+
+
+def test_both_workflows_keep_their_runs():
+    github, gitlab = workflows()
+    steps = github["jobs"]["capacity"]["steps"]
+    assert any("upload-artifact" in str(step.get("uses")) and step["if"] == "always()" for step in steps)
+    assert gitlab["capacity"]["artifacts"]["when"] == "always"
