@@ -67,6 +67,18 @@ def test_any_value_in_a_configuration(intact: Path, tmp_path: Path, seed: int) -
     refused(folder)
 
 
+@pytest.mark.parametrize(("key", "value"), [("dtype", "evil"), ("layer_types", ["x"]), ("hidden_size", -32)])
+def test_the_key_and_the_file_are_named(intact: Path, tmp_path: Path, key: str, value: object) -> None:
+    folder = shutil.copytree(intact, tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    known = {"hidden_size": "n_embd"}.get(key, key) if config["model_type"] == "gpt2" else key
+    (folder / "config.json").write_text(json.dumps({**config, known: value}))
+    error = read_all(folder)
+    assert error is not None
+    assert "config.json" in error.message
+    assert any(word in error.message for word in (key, known, str(value)))
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_any_damage_to_the_weights(intact: Path, tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

@@ -54,7 +54,14 @@ def tensor_bytes(file: Path) -> int:
     ends = [_end(tensor) for name, tensor in header.items() if name != "__metadata__"]
     if not ends or None in ends:
         raise UsageError(f"{file}: its header gives no byte ranges", hint="is it a safetensors file?")
-    return max(end for end in ends if end is not None)
+    largest = max(end for end in ends if end is not None)
+    if 8 + length + largest > file.stat().st_size:
+        raise UsageError(
+            f"{file}: cut short: its header promises {largest:,} bytes of tensors, the file has "
+            f"{max(0, file.stat().st_size - 8 - length):,}",
+            hint="download it again",
+        )
+    return largest
 
 
 def _end(tensor: Any) -> int | None:

@@ -8,6 +8,7 @@ are loaded by it, and so is a GGUF file, which it turns back into plain weights.
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def read_config(found: ModelFiles) -> Any:
         ) from error
     except LIBRARY_ERRORS as error:
         raise UsageError(
-            f"{found.path}: no configuration that transformers reads: {first_line(error)}",
+            f"{_config_file(found)}: no configuration that transformers reads: {_culprit(found)}{first_line(error)}",
             hint="a Llama, Mistral, Qwen2 or Qwen3 checkpoint has a config.json",
         ) from error
     try:
@@ -121,11 +122,46 @@ def read_config(found: ModelFiles) -> Any:
     return decoder
 
 
+def _config_file(found: ModelFiles) -> Path:
+    return found.path if found.gguf else found.folder / "config.json"
+
+
+def _culprit(found: ModelFiles) -> str:
+    """ "key dtype: ": the key without which transformers makes a configuration of the rest; "" if none is alone."""
+    from transformers import AutoConfig
+
+    try:
+        raw = json.loads(_config_file(found).read_text("utf-8"))
+        kind = raw.pop("model_type")
+    except (OSError, ValueError, AttributeError, KeyError, RecursionError):
+        return ""
+    for key in list(raw)[:200]:
+        rest = {name: value for name, value in raw.items() if name != key}
+        try:
+            with warnings.catch_warnings(action="ignore"), _quiet():
+                AutoConfig.for_model(kind, **rest)
+        except LIBRARY_ERRORS:
+            continue
+        return f"key {key}: " if _fails(kind, raw) else ""
+    return ""
+
+
+def _fails(kind: str, raw: dict[str, Any]) -> bool:
+    from transformers import AutoConfig
+
+    try:
+        with warnings.catch_warnings(action="ignore"), _quiet():
+            AutoConfig.for_model(kind, **raw)
+    except LIBRARY_ERRORS:
+        return True
+    return False
+
+
 def shape_of(config: Any, found: ModelFiles | None = None) -> ModelShape:
     """The decoder's shape. Raises UsageError for a configuration whose decoder the engine does not run, by name,
     before any weight is read.
     """
-    where = f"{found.path}: " if found else ""
+    where = f"{_config_file(found)}: " if found else ""
     heads, kv_heads, head_dim = _heads(config, where)
     needed = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
     missing = [key for key in needed if not getattr(config, key, None)]
@@ -146,7 +182,7 @@ def shape_of(config: Any, found: ModelFiles | None = None) -> ModelShape:
             rope_theta=float(rope.get("rope_theta", 10_000.0)),
         )
     except (ValidationError, TypeError, ValueError, OverflowError) as error:
-        raise unreadable(where.removesuffix(": ") or config.model_type, error) from None
+        raise unreadable(_config_file(found) if found else config.model_type, error) from None
 
 
 def _heads(config: Any, where: str) -> tuple[int, int, int]:
