@@ -24,7 +24,6 @@ from metronome_cli.backends.in_process.loading import load_model
 from metronome_cli.backends.interface import Backend, BackendTraits
 from metronome_cli.backends.websocket.backend import WebsocketBackend
 from metronome_cli.capacity.aimd import AimdGains
-from metronome_cli.capacity.bisect_search import Search
 from metronome_cli.capacity.canary import alone_replies
 from metronome_cli.capacity.conclusion import Conclusion
 from metronome_cli.capacity.context import TrialContext, batches_to_confirm
@@ -41,6 +40,8 @@ from metronome_cli.capacity.policy_comparison import (
 from metronome_cli.capacity.repeats import predicted_collapse, run_repeats
 from metronome_cli.capacity.replay import TraceReplay, check_replayable, recorded_load
 from metronome_cli.capacity.scripted_audio import open_scripted
+from metronome_cli.capacity.search import Search
+from metronome_cli.capacity.search_setup import search_for
 from metronome_cli.capacity.summary import summarize
 from metronome_cli.capacity.trace_match import KeptLoad
 from metronome_cli.capacity.trial import Trial, TrialOutcome
@@ -207,16 +208,15 @@ class CapacityRun:
         elif plan.sessions is not None:
             self._judge_one(context, plan.sessions)
         else:
-            self.search = Search(
+            self.search = search_for(
                 context,
                 plan.gains or AimdGains(),
                 plan.method,
-                soak=plan.soak or not self.traits.sets_age,
-                confirm_steps=plan.confirm_steps,
+                soak=plan.soak,
                 budget_s=plan.budget_s,
+                into=self.points,
                 note=self._note,
             )
-            self.points = self.search.points
             self.search.run()
             search_other_delays(
                 context, self._single, self.points, self._began_s + 2 * (plan.budget_s or DELAYS_TIME_S)

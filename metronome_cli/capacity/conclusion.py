@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metronome_cli.capacity.bisect_search import Search
+from metronome_cli.capacity.aimd import AimdGains
 from metronome_cli.capacity.by_delay import by_delay
 from metronome_cli.capacity.plan import CapacityPlan
 from metronome_cli.capacity.replay import TraceReplay
-from metronome_cli.capacity.scout import SearchState
+from metronome_cli.capacity.search import Search, SearchState
+from metronome_cli.capacity.search_setup import latency_limits
 from metronome_cli.core.errors import Status, Verdict
 from metronome_cli.results.capacity_result import Capacity, TrialResult
 from metronome_cli.results.cycles_result import Cycles
@@ -112,19 +113,24 @@ class Conclusion:
         return Capacity(
             safe_sessions=found.safe,
             lowest_failing_sessions=found.first_failing,
+            estimate=search.estimate(self._estimated) if search else None,
             limited_by=found.binding,
             session_length_s=self.plan.length_s,
             inconclusive_reason=found.undecided,
             method=self._method,
-            resolution_sessions=found.step,
             slowest_stage=self._slowest_stage(found),
-            memory_ceiling_sessions=search.memory_limit if search and search.memory_known else None,
-            controller=search.gains.as_dict() if search else {},
-            ramp_windows=search.ramp_timeline if search else [],
             by_delay=by_delay(self.plan.playback_delays_s, self.points),
             cycles=self.cycles,
+            memory_ceiling_sessions=search.memory_limit if search else None,
+            controller=(self.plan.gains or AimdGains()).as_dict() if search else {},
+            ramp_windows=search.ramp.windows if search and search.ramp else [],
             trials=list(self.points),
         )
+
+    @property
+    def _estimated(self) -> str:
+        """The latency objectives that an estimate is about."""
+        return ", ".join(str(o) for o in self.plan.judged_by() if latency_limits([o], 1.0))
 
     @property
     def _method(self) -> str:

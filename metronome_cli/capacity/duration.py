@@ -3,13 +3,12 @@
 A duration is of the run's own clock. Every step takes a period at the most while the beat is kept, so a phase of
 k steps takes k periods at the most: a real clock waits that long, a virtual one only for the compute in it. Most
 phases end as soon as their verdict is known, and which of them come depends on what is found, so durations are
-bounds: `most_s` has the longest ramp, a look at every stride and halving, each taken twice, and a confirmation for
-each stride down. Engines that lose the beat take longer than a period for a step, until the run sees it.
+bounds: `most_s` has the longest ramp, and beside it the budget, a confirmation and the looks that may follow it.
+Overloaded engines take longer than a period for a step, until the run sees it.
 
-A search has a budget of real time (capacity/budget.py). Neither a look nor the confirmation of one more begins
-that would
-not end within it, so `usual_s` is the budget, or one confirmation where that is longer. What goes beyond it: a long
-ramp, confirmations that fail one after the other, and the looks for a failure where none was seen.
+A search has a budget of real time (capacity/time_budget.py). A trial that would not end within it does not begin, so
+`usual_s` is the budget, or one confirmation if that is longer. What goes beyond it: a long ramp, one confirmation if
+none was run, and looks above what held if none was seen to fail.
 """
 
 from __future__ import annotations
@@ -19,20 +18,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from metronome_cli.capacity.aimd import AimdGains
-from metronome_cli.capacity.bisect_search import DOWNWARD_TRIES
-from metronome_cli.capacity.budget import Budget
 from metronome_cli.capacity.context import batches_to_confirm, batches_to_prove
+from metronome_cli.capacity.next_trial import LOOK_BATCHES, LOOK_S
 from metronome_cli.capacity.plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED, CapacityPlan
 from metronome_cli.capacity.policy_comparison import GUARDED, default_variants
-from metronome_cli.capacity.scout import LOOK_STEPS, RAMP_WINDOW_PERIODS, RAMP_WINDOWS
+from metronome_cli.capacity.ramp import RAMP_WINDOW_PERIODS, RAMP_WINDOWS
+from metronome_cli.capacity.search import LAST_CONFIRMATIONS, LAST_LOOKS
+from metronome_cli.capacity.time_budget import TimeBudget
 from metronome_cli.capacity.trial import WARM_UP_BATCHES
 from metronome_cli.core.formatting import plural
 from metronome_cli.core.quantities import format_duration
 from metronome_cli.load.arrivals import ramp
 from metronome_cli.load.trace_file import LoadTrace
-
-FURTHER = 3  # confirmations until one more is seen to fail
-LEAP = 1.5  # from look to look, where nothing was seen to fail in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,26 +149,21 @@ def _single(plan: CapacityPlan, server: bool) -> tuple[RunPhase, ...]:
 
 def _search(plan: CapacityPlan, server: bool) -> DurationEstimate:
     period_s = plan.profile.frame.period_s
-    budget_s = Budget(0.0, period_s, plan.budget_s).total_s
+    budget_s = TimeBudget(0.0, period_s, plan.budget_s).total_s
     most = max(2, min(plan.max_sessions, plan.profile.max_batch_size * 16))
-    halvings = math.ceil(math.log2(most))
-    look_s, one_s = 2 * (LOOK_STEPS + WARM_UP_BATCHES) * period_s, _confirm_s(plan, server)
-    looks_s, leaps_s = 2 * halvings * look_s, math.ceil(math.log(most, LEAP)) * look_s
-    further_s = FURTHER * one_s
-    if plan.clock == "real":
-        looks_s, further_s = min(looks_s, budget_s + look_s), min(further_s, budget_s + one_s)
+    look_s, one_s = max(LOOK_S, (LOOK_BATCHES + WARM_UP_BATCHES) * period_s), _confirm_s(plan, server)
     gains = plan.gains or AimdGains()
     window_s = max(gains.window_s, RAMP_WINDOW_PERIODS * period_s)
     first = (
         RunPhase("ramp", window_s, RAMP_WINDOWS * window_s)
         if plan.method == "ramp"
-        else RunPhase("doubling", look_s / LOOK_STEPS, halvings * look_s)
+        else RunPhase("doubling", look_s, math.ceil(math.log2(most)) * look_s)
     )
     phases = (
         first,
-        RunPhase("looks", 0.0, looks_s),
-        RunPhase("confirmation", 0.0, DOWNWARD_TRIES * one_s),
-        RunPhase("one more fails", 0.0, further_s + leaps_s),
+        RunPhase("trials", 0.0, budget_s),
+        RunPhase("confirmation", 0.0, LAST_CONFIRMATIONS * one_s),
+        RunPhase("one more fails", 0.0, LAST_LOOKS * look_s),
     )
     whole_s = one_s if plan.clock == "real" and (server or plan.soak) else 0.0
     does = f"finds how many sessions hold for {format_duration(plan.length_s)}, by {plan.method}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from metronome_cli.capacity.aimd import AimdGains
-from metronome_cli.capacity.scout import SearchMethod
+from metronome_cli.capacity.ramp import SearchMethod
 from metronome_cli.config.cache_policy import CachePolicySpec
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.clock import ClockName
@@ -40,7 +40,7 @@ class CapacityPlan:
     gains: AimdGains | None = None  # None: the defaults of a search, or of admission
     max_sessions: int = MAX_SESSIONS
     confirm_steps: int = DEFAULT_CONFIRM_STEPS
-    budget_s: float | None = None  # wall time of a search; None: as capacity/budget.py says
+    budget_s: float | None = None  # wall time of a search; None: as capacity/time_budget.py says
     device: str = "auto"
     weights: Path | None = None  # a checkpoint directory; None: random
     window: CachePolicySpec | None = None  # the bounded policy of comparisons; None: the profile's

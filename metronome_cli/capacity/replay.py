@@ -12,7 +12,7 @@ from dataclasses import replace
 from metronome_cli.backends.interface import BackendTraits
 from metronome_cli.capacity.context import TrialContext
 from metronome_cli.capacity.policy_comparison import Offer
-from metronome_cli.capacity.scout import SearchState
+from metronome_cli.capacity.search import SearchState
 from metronome_cli.capacity.trial import Trial, TrialOutcome
 from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.core.errors import UsageError, Verdict

@@ -87,25 +87,44 @@ def _trials(series: RepeatSeries) -> str:
 def _safe(capacity: Capacity, point: TrialResult) -> str:
     if capacity.safe_sessions is None:
         return "No number of sessions was confirmed."
-    count = sessions(capacity.safe_sessions)
-    sentence = f"Safe concurrency: {count} for {duration(capacity.session_length_s)} ({_evidence(point)})."
+    count, failing = sessions(capacity.safe_sessions), _lowest_failing(capacity)
+    whole = f"Safe concurrency: {count} for {duration(capacity.session_length_s)}"
+    if capacity.estimate is None:
+        sentence = f"{whole} ({_evidence(point)})."
+    else:
+        fails = f"; {capacity.lowest_failing_sessions:,} fail" if failing is not None else ""
+        sentence = f"{whole} (confirmed{_estimate(capacity)}){fails}. Confirmed by: {_evidence(point)}."
     if capacity.limited_by != "none":
         stage = f" (mostly {capacity.slowest_stage})" if capacity.slowest_stage else ""
         sentence += f" Limited by: {capacity.limited_by}{stage}."
-    failing = next(
-        (
-            p
-            for p in capacity.trials
-            if p.sessions == capacity.lowest_failing_sessions and p.verdict == "fail"
-        ),
-        None,
-    )
     if failing is not None:
         return sentence + f" {_failing(failing)}{_open(capacity)}."
     if capacity.limited_by == "slots":
         return sentence + " More sessions were not tried."
     why = f": {capacity.inconclusive_reason}" if capacity.inconclusive_reason else ""
     return sentence + f" Whether more sessions hold is inconclusive{why}."
+
+
+def _lowest_failing(capacity: Capacity) -> TrialResult | None:
+    """The trial that shows the lowest failing number; None if none was seen to fail."""
+    lowest = capacity.lowest_failing_sessions
+    return next((p for p in capacity.trials if p.sessions == lowest and p.verdict == "fail"), None)
+
+
+def _estimate(capacity: Capacity) -> str:
+    """ "; estimate 66, 90 % interval 60 to 73"; empty without an estimate."""
+    estimate = capacity.estimate
+    if estimate is None:
+        return ""
+    return f"; estimate {estimate.sessions:,}, 90 % interval {estimate.low:,} to {estimate.high:,}"
+
+
+def _undisturbed(capacity: Capacity) -> str:
+    """What the machine would hold without what disturbed it; empty if nothing did."""
+    calm = None if capacity.estimate is None else capacity.estimate.undisturbed
+    if calm is None:
+        return ""
+    return f" Undisturbed: about {calm.sessions:,} ({calm.low:,} to {calm.high:,})."
 
 
 def _open(capacity: Capacity) -> str:
@@ -123,9 +142,11 @@ def _no_safe(capacity: Capacity, point: TrialResult) -> str:
     if capacity.method == "replay" and point.verdict == "fail":
         return f"{_single(capacity, point)} No smaller number of sessions in the load trace passed."
     why = f"{sessions(point.sessions)}: {_unsettled(point)}"
-    if point.verdict == "fail" and capacity.lowest_failing_sessions is None and capacity.inconclusive_reason:
+    if capacity.estimate is not None and capacity.inconclusive_reason:
         why = capacity.inconclusive_reason
-    return f"Inconclusive: no number of sessions was confirmed; {why}."
+    calm = _undisturbed(capacity)
+    known = "" if calm else _estimate(capacity)
+    return f"Inconclusive: no number of sessions was confirmed{known}; {why}.{calm}"
 
 
 def _single(capacity: Capacity, point: TrialResult) -> str:

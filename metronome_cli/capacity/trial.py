@@ -276,6 +276,7 @@ class Trial:
         if any(judgement.verdict == "fail" for judgement in judgements):
             return True
         enough = self.load.recorder.total.batches >= batches_needed(EXTREME_SHARE, self.context.confidence)
+        enough = enough and self._now_s >= self.plan.least_s
         return enough and self.plan.length_s is None and all(j.verdict == "pass" for j in judgements)
 
     def _cannot_pass(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from metronome_cli.core.errors import Verdict
+from metronome_cli.results.capacity_estimate import CapacityEstimate
 from metronome_cli.results.cycles_result import Cycles
 from metronome_cli.results.listener_result import Beats, Canary, Context, Misbehaved, Playback, Rtf, Turns
 from metronome_cli.results.measured import Collapse, LatencyMs, ObjectiveResult, OccupancySeries, Window
@@ -123,6 +124,8 @@ class Capacity(ReportPart):
     """Largest number of sessions confirmed to hold every objective; null: none was."""
     lowest_failing_sessions: Natural | None = None
     """Smallest number of sessions seen to fail; null: none was."""
+    estimate: CapacityEstimate | None = None
+    """How many sessions hold by all trials together, with an interval; null: no trial, or no objective on latency."""
     limited_by: LimitingFactor = "none"
     """What stops the next step."""
     session_length_s: float

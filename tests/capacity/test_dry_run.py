@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 
 from metronome_cli.backends.memory_check import memory_of
-from metronome_cli.capacity.bisect_search import Search
 from metronome_cli.capacity.capacity_run import run_capacity
 from metronome_cli.capacity.context import batches_to_confirm
 from metronome_cli.capacity.dry_run import outline
 from metronome_cli.capacity.plan import CapacityPlan
-from metronome_cli.capacity.scout import LOOK_STEPS
-from metronome_cli.capacity.trial import WARM_UP_BATCHES, Trial
+from metronome_cli.capacity.search_setup import search_for
+from metronome_cli.capacity.trial import Trial
 from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.cli.main import run
 from metronome_cli.config.cache_policy import CachePolicySpec
@@ -68,9 +67,10 @@ def test_a_search_keeps_within_what_was_foretold(policy):
     context = context_on(lambda batch: 0.004 + 0.0012 * batch, small_profile(policy=policy), max_sessions=64)
     plan = CapacityPlan(profile=context.profile, clock="virtual", session_length_s=60.0, max_sessions=64)
     ahead = outline(plan)
-    search = Search(context, gains=_gains(), method="ramp", soak=False, confirm_steps=1000)
+    trials = []
+    search = search_for(context, _gains(), "ramp", soak=False, budget_s=2.0, into=trials)
     search.run()
-    took = search.ramp_timeline[-1].t_s + sum(point.duration_s for point in search.points)
+    took = search.ramp.windows[-1].t_s + sum(trial.duration_s for trial in trials)
     assert ahead.course.least_s <= took <= ahead.course.most_s
 
 
@@ -83,8 +83,7 @@ def test_a_search_in_real_time_keeps_to_its_budget_and_says_so(period, given_s, 
     assert (course.budget_s, course.usual_s) == (budget_s, budget_s)
     assert dict(course.rows())["budget"].startswith(f"{format_duration(budget_s)}; then nothing")
     assert dict(course.rows())["duration"].startswith(f"about {format_duration(budget_s)} of real time")
-    looks = {phase.what: phase for phase in course.phases}["looks"]
-    assert looks.most_s <= budget_s + 2 * (LOOK_STEPS + WARM_UP_BATCHES) * profile.frame.period_s
+    assert {phase.what: phase for phase in course.phases}["trials"].most_s <= budget_s
     longer = outline(CapacityPlan(profile, session_length_s=600.0, budget_s=2 * budget_s)).course
     assert course.usual_s <= course.most_s <= longer.most_s
 

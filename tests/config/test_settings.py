@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts
-from metronome_cli.capacity.budget import AUTO_BUDGET_S, AUTO_PERIOD_S
 from metronome_cli.capacity.plan import DEFAULT_ARRIVALS_PER_S, DEFAULT_OFFERED
+from metronome_cli.capacity.time_budget import DEFAULT_PERIOD_S, DEFAULT_S
 from metronome_cli.commands.plan_capacity import IDLE_PERIODS
 from metronome_cli.config.settings import resolve
 from metronome_cli.config.settings_table import OTHER_VARIABLES, SETTINGS
@@ -124,8 +124,8 @@ def test_names_of_variables_and_flags_follow_the_key() -> None:
 
 def test_what_holds_where_nothing_is_given_is_what_the_program_takes() -> None:
     shown = {key: row.default_text for key, row in SETTINGS.items()}
-    assert shown["search_time"].startswith(f"{AUTO_BUDGET_S:g}s,")
-    assert f"over {AUTO_PERIOD_S * 1e3:g} ms" in shown["search_time"]
+    assert shown["search_time"].startswith(f"{DEFAULT_S:g}s,")
+    assert f"over {DEFAULT_PERIOD_S * 1e3:g} ms" in shown["search_time"]
     assert shown["offered_sessions"] == str(DEFAULT_OFFERED)
     assert shown["arrival_rate"] == f"{DEFAULT_ARRIVALS_PER_S:g}/s"
     assert shown["idle_timeout"] == f"{SessionTimeouts().idle_s:g}s, or {IDLE_PERIODS} periods if longer"

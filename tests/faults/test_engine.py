@@ -7,9 +7,9 @@ import torch
 from metronome_cli.backends.in_process.backend import InProcessBackend
 from metronome_cli.backends.in_process.engine import InProcessModel
 from metronome_cli.capacity.aimd import AimdGains
-from metronome_cli.capacity.bisect_search import Search
 from metronome_cli.capacity.capacity_run import run_capacity
 from metronome_cli.capacity.plan import CapacityPlan
+from metronome_cli.capacity.search_setup import search_for
 from metronome_cli.capacity.trial import Trial
 from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.config.profile_files import load_profile
@@ -139,7 +139,7 @@ class Small:
 @pytest.mark.parametrize("method", ["ramp", "bisect"])
 def test_a_search_goes_on_below_the_sessions_that_device_memory_did_not_hold(method):
     context = context_on(always(0.004), max_sessions=64, engine=lambda made: Small(made, 20))
-    found = Search(context, AimdGains(), method, soak=False, confirm_steps=500).run()
+    found = search_for(context, AimdGains(), method, soak=False, budget_s=5.0, into=[]).run()
     assert found.safe is not None
     assert found.safe <= 20 < found.first_failing
     assert found.binding == "memory"

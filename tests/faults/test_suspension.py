@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from metronome_cli.capacity.bisect_search import Search
-from metronome_cli.capacity.scout import RERUNS
+from metronome_cli.capacity.search import REPEATS
+from metronome_cli.capacity.search_setup import search_for
 from metronome_cli.capacity.trial import Trial
 from metronome_cli.capacity.trial_plan import TrialPlan
 from metronome_cli.core.session import FrameBatch, FrameResult
@@ -98,14 +98,15 @@ def test_a_search_measures_such_a_point_again_and_finds_the_same():
     def found(context):
         from metronome_cli.capacity.aimd import AimdGains
 
-        search = Search(context, AimdGains(), "bisect", soak=False, confirm_steps=500)
-        return search.run(), search.points
+        trials = []
+        search = search_for(context, AimdGains(), "bisect", soak=False, budget_s=5.0, into=trials)
+        return search.run(), trials
 
     calm, stopped = context_on(always(0.004), max_sessions=4), context_that_stops(40, max_sessions=4)
     (expected, _), (answer, points) = found(calm), found(stopped)
     assert (answer.safe, answer.binding) == (expected.safe, expected.binding)
     spoilt = [point for point in points if point.ended_by == "load_generator"]
-    assert 1 <= len(spoilt) <= RERUNS
+    assert 1 <= len(spoilt) <= REPEATS
 
 
 def test_one_batch_that_the_generator_began_half_a_second_late_is_enough():

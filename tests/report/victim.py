@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from metronome_cli.capacity.aimd import AimdGains
-from metronome_cli.capacity.bisect_search import Search
+from metronome_cli.capacity.search_setup import search_for
 from metronome_cli.report.event_log import EventsFile
 from metronome_cli.report.event_replay import CONDITIONS
 from tests.capacity.builders import always, context_on
@@ -17,7 +17,7 @@ def main(directory):
     events.event("run_started", {key: conditions[key] for key in CONDITIONS})
     while True:
         context = context_on(always(0.02), observer=events)
-        Search(context, AimdGains(), "ramp", soak=False, confirm_steps=500).run()
+        search_for(context, AimdGains(), "ramp", soak=False, into=[]).run()
 
 
 if __name__ == "__main__":

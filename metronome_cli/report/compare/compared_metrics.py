@@ -65,6 +65,12 @@ METRICS: dict[str, ComparedMetric] = {
     metric.name: metric
     for metric in (
         ComparedMetric("safe_sessions", "count", "higher", _capacity),
+        ComparedMetric(
+            "estimate",
+            "count",
+            "higher",
+            lambda r, _: r.capacity.estimate.sessions if r.capacity and r.capacity.estimate else None,
+        ),
         ComparedMetric("failed_runs", "fraction", "lower", lambda report, _: float(failed(report))),
         ComparedMetric("p50", "ms", "lower", _at(lambda p: p.latency_ms.p50), True),
         ComparedMetric("p90", "ms", "lower", _at(lambda p: p.latency_ms.p90), True),

@@ -26,6 +26,7 @@ from metronome_cli.report.compare.compared_metrics import (
     judged,
     metrics_of,
 )
+from metronome_cli.report.compare.estimates import change_interval, told
 from metronome_cli.report.compare.gates import Gate
 from metronome_cli.report.compare.mismatch import mismatches, remarks
 from metronome_cli.report.compare.noise import interval
@@ -185,7 +186,10 @@ def _change(
     if result.base is not None and result.new is not None:
         result.change = result.new - result.base
         result.relative = result.change / result.base if result.base else None
-        result.low, result.high = interval(left, right) or (None, None)
+        known = interval(left, right)
+        if known is None and metric.name == "estimate":
+            known = change_interval(base, new)
+        result.low, result.high = known or (None, None)
     if gate is not None:
         common = sessions is not None or not metric.at_sessions
         result.verdict, result.reason = _judge(gate, result) if common else ("inconclusive", NOTHING_COMMON)
@@ -266,7 +270,7 @@ def value_text(value: float | None, unit: str) -> str:
 
 
 def _notes(base: Sequence[Report], new: Sequence[Report], sessions: int | None) -> list[str]:
-    found = remarks(base, new)
+    found = [*filter(None, [told(base, new)]), *remarks(base, new)]
     if any(report.capacity for report in [*base, *new]):
         if sessions is None:
             found.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from metronome_cli.core.formatting import format_measured, format_ms, plural
 from metronome_cli.report.html.deadline import deadline_of
@@ -71,6 +71,47 @@ def failed_fast(point: TrialResult, deadline_ms: float | None) -> bool:
     """True if the trial failed although its p99 is within the deadline: its latency is no answer."""
     p99 = point.latency_ms.p99
     return point.verdict == "fail" and (p99 is None or deadline_ms is None or p99 <= deadline_ms)
+
+
+def late_shares(report: Report) -> Plot | None:
+    """Share of late frames against the number of sessions: the estimate with its band, and each trial as a dot."""
+    estimate = report.capacity.estimate if report.capacity else None
+    if report.capacity is None or estimate is None or len(estimate.late_shares) < 2:
+        return None
+    band = estimate.late_shares
+    least = estimate.late_share_limit / 100  # where a share of 0 is drawn
+    trials = [trial for trial in report.capacity.trials if trial.frames and trial.purpose != "memory"]
+
+    def paint(axes: Sequence[Axes]) -> None:
+        panel, numbers = axes[0], [one.sessions for one in band]
+        low, high = ([max(least, one.low) for one in band], [max(least, one.high) for one in band])
+        panel.fill_between(
+            numbers, low, high, color=STAND_IN["p50"], alpha=0.25, linewidth=0, label="90 % interval"
+        )
+        panel.plot(
+            numbers, [max(least, one.expected) for one in band], color=STAND_IN["p50"], label="estimate"
+        )
+        at, seen = [t.sessions for t in trials], [max(least, t.misses / t.frames) for t in trials]
+        panel.plot(at, seen, marker="o", linestyle="", color=STAND_IN["p99"], label="trial")
+        limit = estimate.late_share_limit
+        panel.axhline(
+            limit, color=STAND_IN["deadline"], linestyle="--", linewidth=1.4, label=f"limit {limit:.1%}"
+        )
+        panel.set_yscale("log")
+        panel.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: "0 %" if value <= least else f"{value:.2g}")
+        )
+        panel.set_ylabel("share of late frames")
+        panel.set_xlabel("sessions")
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        legend(panel)
+
+    caption = (
+        f"Share of late frames against the number of sessions, by all trials together: at most "
+        f"{estimate.late_share_limit:.1%} up to {estimate.sessions} sessions, 90 % interval {estimate.low} to "
+        f"{estimate.high}. Each dot is a trial; one at the lowest line had no late frame."
+    )
+    return make_plot("Late frames against sessions", caption, paint, [1.3], "late")
 
 
 def best_points(report: Report) -> list[TrialResult]:

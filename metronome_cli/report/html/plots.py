@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metronome_cli.report.html.capacity_plots import curve, stages
+from metronome_cli.report.html.capacity_plots import curve, late_shares, stages
 from metronome_cli.report.html.cost_surface_plot import cost_surface
 from metronome_cli.report.html.forecast_plot import fleet, forecast, pool_fill
 from metronome_cli.report.html.latency_plots import against_age, against_sessions
@@ -16,6 +16,7 @@ from metronome_cli.results.run_report import Report
 def plots(report: Report) -> list[Plot]:
     """Every plot that the report has data for."""
     found = [
+        late_shares(report),
         curve(report),
         playback(report),
         *timelines(report),
