@@ -37,7 +37,7 @@ def test_the_answer_names_what_is_safe_and_what_binds(speech):
     assert capacity.safe_sessions < capacity.lowest_failing_sessions
     assert capacity.limited_by == "deadline"
     assert report.summary.startswith(
-        f"Safe concurrency: {capacity.safe_sessions} sessions for 10 min (p99 latency "
+        f"Safe concurrency: {capacity.safe_sessions} sessions for 10 min (confirmed; estimate "
     )
     assert "Limited by: deadline" in report.summary
     assert capacity.controller["target"] == 0.7
