@@ -202,7 +202,7 @@ def _sessions(page: DashboardLayout, snap: Snapshot) -> None:
         Text(f"{snap.shed:,} shed"),
     ]
     moving = []
-    if snap.occupancy is not None:  # else nobody says who of them moves
+    if snap.occupancy is not None:  # else it is not known which of them run
         waiting = Text(f"{snap.waiting:,} waiting", style="bold red" if snap.waiting else "")
         moving = [Text(f"{snap.running:,} running"), waiting]
     cells = offered if snap.told_by_server else [*moving, *offered]

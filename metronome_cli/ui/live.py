@@ -33,9 +33,7 @@ from metronome_cli.ui.panels import VERDICT_STYLES
 
 LEAST_INTERVAL_S = 0.25
 TICK_S = 1.0
-QUIET_S = (
-    3.0  # without news while something is measured: frames are so far apart that a drawing is in nobody's way
-)
+QUIET_S = 3.0  # s without an event during a measurement; frames are so far apart that drawing delays none
 BUSY_EVERY_S = 5.0
 BUSY_SHARE = 0.2  # of all cores, from which on other programs are named
 ROOM_FOR_ECHO = 2  # a terminal echoes Ctrl-C as ^C behind the last line, which must not wrap for it

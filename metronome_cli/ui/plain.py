@@ -89,7 +89,7 @@ class PlainLines:
         """What is awaited, where the last line is long ago."""
         now = self._now()
         if self._awaited and now - self._line_s >= QUIET_S:
-            self._line(f"{self._awaited} ({format_seconds(now - self._told_s)} without news)")
+            self._line(f"{self._awaited} ({format_seconds(now - self._told_s)} without an update)")
 
     def _tick(self) -> None:
         while not self._closed.wait(TICK_S):
@@ -140,7 +140,7 @@ def progress_line(snap: Snapshot) -> str:
 def window_line(snap: Snapshot) -> str:
     """One window in one line."""
     limit = format_measured(snap.deadline_ms, "ms")
-    parts = [f"{snap.phase}: {snap.admitted:,} seated", *running_waiting(snap)]
+    parts = [f"{snap.phase}: {snap.admitted:,} open", *running_waiting(snap)]
     parts += [f"{snap.shed:,} shed"] if snap.shed else []
     parts += [
         f"p50 {format_ms(snap.p50_ms)} p99 {format_ms(snap.p99_ms)} max {format_ms(snap.max_ms)} ms of {limit}",
@@ -155,7 +155,7 @@ def window_line(snap: Snapshot) -> str:
 
 
 def running_waiting(snap: Snapshot) -> list[str]:
-    """Who runs and who waits; of a server that is its own word, of everybody on it and of its last scrape."""
+    """Running and waiting sessions; those of a server are of its last scrape, and of all its clients."""
     if snap.occupancy is None:
         return []
     whose = "server: " if snap.told_by_server else ""

@@ -65,6 +65,6 @@ def _write(stream: TextIO, text: str) -> bool:
     try:
         stream.write(text)
         stream.flush()
-    except (OSError, ValueError):  # the terminal is gone; the work goes on
+    except (OSError, ValueError):  # the terminal is closed; the work continues
         return False
     return True

@@ -54,12 +54,12 @@ def test_plain_lines_say_what_is_awaited_where_nothing_is_told():
     now.s = 45.0
     view.still()
     view.close()
-    waits = [line for line in stream.getvalue().splitlines() if "without news" in line]
+    waits = [line for line in stream.getvalue().splitlines() if "without an update" in line]
     assert waits == [
-        "[   10.0 s] load: loading a large model (10 s without news)",
-        "[   20.0 s] load: loading a large model (20 s without news)",
-        "[   30.0 s] load: loading a large model (30 s without news)",
-        "[   45.0 s] confirm: 24 sessions, step 240 of 480 (15 s without news)",
+        "[   10.0 s] load: loading a large model (10 s without an update)",
+        "[   20.0 s] load: loading a large model (20 s without an update)",
+        "[   30.0 s] load: loading a large model (30 s without an update)",
+        "[   45.0 s] confirm: 24 sessions, step 240 of 480 (15 s without an update)",
     ]
 
 

@@ -309,7 +309,7 @@ def test_live_view_keeps_time_where_nothing_was_told_for_seconds(monkeypatch):
 
 def test_a_servers_own_counts_are_told_apart_from_the_callers_seated_here():
     ours = replace(snapshot_at(0.5), admitted=0, told_by_server=True, running=4)
-    assert "confirm: 0 seated | server: 4 running 0 waiting" in window_line(ours)
+    assert "confirm: 0 open | server: 4 running 0 waiting" in window_line(ours)
     rows = dashboard(DashboardState(snapshot=ours), 80, ASCII).plain.split("\n")
     assert next(row for row in rows if row.startswith("sessions")).split()[1:3] == ["31", "offered"]
     assert "server    4 running  0 waiting" in rows
