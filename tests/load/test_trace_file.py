@@ -135,7 +135,7 @@ def test_a_run_that_was_stopped_as_it_began_gives_nothing_and_the_others_stay(go
 @pytest.mark.parametrize(
     ("number", "change", "said"),
     [
-        (1, {"schema": "metronome.load/2"}, r"load\.jsonl:1: schema 'metronome.load/2', where"),
+        (1, {"schema": "metronome.load/1"}, r"load\.jsonl:1: schema 'metronome.load/1', where"),
         (1, {"schema": None}, r"load\.jsonl:1: no schema"),
         (1, {"period_s": 0}, r"load\.jsonl:1: period_s: "),
         (1, {"audio": [{"file": "a", "sha256": "xyz"}]}, r"load\.jsonl:1: audio.0.sha256: "),

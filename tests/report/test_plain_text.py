@@ -138,8 +138,8 @@ def test_a_reason_that_has_no_room_beside_its_row_stands_below_it(width):
 
 
 def test_a_reason_with_room_stands_beside_its_row():
-    shown = render_text(capacity_report(), 120)
-    assert re.search(r"by +why\n", shown)
+    shown = render_text(capacity_report(), 150)
+    assert re.search(r"limited by +why\n", shown)
     assert re.search(r"25  fail .*deadline  p99 93 ms", shown)
 
 
