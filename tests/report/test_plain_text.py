@@ -140,7 +140,7 @@ def test_a_reason_that_has_no_room_beside_its_row_stands_below_it(width):
 def test_a_reason_with_room_stands_beside_its_row():
     shown = render_text(capacity_report(), 150)
     assert re.search(r"limited by +why\n", shown)
-    assert re.search(r"25  fail .*deadline  p99 93 ms", shown)
+    assert re.search(r"25  fail .*deadline +p99 93 ms", shown)
 
 
 def test_a_server_is_named_and_of_the_profile_only_its_beat():
