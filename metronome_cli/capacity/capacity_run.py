@@ -244,7 +244,7 @@ class CapacityRun:
             playback_delays_s=plan.playback_delays_s,
             script=self.script,
             churn=plan.churn,
-            callers=plan.callers,
+            misbehaving=plan.misbehaving,
         )
 
     def _note(self, outcome: TrialOutcome) -> None:

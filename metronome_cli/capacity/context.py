@@ -11,8 +11,8 @@ from metronome_cli.capacity.offered_load import Admission, OfferedLoad, TakeDown
 from metronome_cli.config.profile import Profile
 from metronome_cli.core.clock import ClockName
 from metronome_cli.core.session import Batching, SessionSpec
-from metronome_cli.load.callers import Callers
 from metronome_cli.load.churn import Churn
+from metronome_cli.load.misbehaving import MisbehavingSessions
 from metronome_cli.load.script import Script
 from metronome_cli.load.trace import LoopedAudio, NoRecorder, TraceRecorder, TraceTrial, trace_session
 from metronome_cli.load.workload import Workload, generated_workload
@@ -88,7 +88,7 @@ class TrialContext:
     progress: Progress = field(default_factory=Progress)
     trace_recorder: TraceRecorder = field(default_factory=NoRecorder)
     canary: AloneReplies | None = None  # what one session heard alone
-    callers: Callers = field(default_factory=Callers)  # sessions that misbehave
+    misbehaving: MisbehavingSessions = field(default_factory=MisbehavingSessions)  # sessions that misbehave
     churn: Churn | None = None  # None: every session lasts the session length
     script: Script | None = None  # when users speak; None: all the time
     playback_delays_s: tuple[float, ...] = (0.0,)  # the first is judged
@@ -112,7 +112,9 @@ class TrialContext:
         """Audio and turns of every session."""
         if self.recorded is not None:
             return self.recorded
-        return generated_workload(self.audio, self.profile.turn_taking, self.seed, self.script, self.callers)
+        return generated_workload(
+            self.audio, self.profile.turn_taking, self.seed, self.script, self.misbehaving
+        )
 
     def kv_demand(self) -> KvDemand | None:
         """What a session needs of the pool at the end of the session length; None if it cannot be told."""

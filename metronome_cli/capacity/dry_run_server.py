@@ -91,7 +91,7 @@ def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
         target=shown(remote.target),
         protocols=protocols,
         scrape=None if remote.scrape is None else shown(remote.scrape),
-        callers=_callers(remote),
+        callers=_misbehaving(remote),
         sessions=plan.sessions if recorded is None else max(run.head.sessions for run in recorded.runs),
         max_sessions=plan.max_sessions,
         period_s=profile.frame.period_s,
@@ -107,7 +107,7 @@ def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
     )
 
 
-def _callers(remote: WebsocketSetup) -> str:
+def _misbehaving(remote: WebsocketSetup) -> str:
     if remote.ray is not None:
         return f"on the machines of the Ray cluster {remote.ray}"
     return "in this process" if remote.workers is None else f"in {plural(remote.workers, 'process')}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from metronome_cli.capacity.context import AloneReplies
 from metronome_cli.core.session import MisbehavedEnded
-from metronome_cli.load.callers import Behaviour
+from metronome_cli.load.misbehaving import Behaviour
 from metronome_cli.measure.listener import Call, Listener
 from metronome_cli.measure.listener_verdict import RATIO_SCALE
 from metronome_cli.measure.paired import Bounded, differences, median_interval

@@ -12,8 +12,8 @@ from metronome_cli.config.profile import Profile
 from metronome_cli.core.clock import ClockName
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.session import Batching
-from metronome_cli.load.callers import Callers
 from metronome_cli.load.churn import Churn
+from metronome_cli.load.misbehaving import MisbehavingSessions
 from metronome_cli.load.script import BUILT_IN, ScriptLine, built_in_script, parse_script
 from metronome_cli.measure.objective import Objective
 
@@ -54,7 +54,7 @@ class CapacityPlan:
         False  # the user named the objectives: nothing else of a server's sound and turns is judged
     )
     hears_server: bool = False  # a server's sound is played
-    callers: Callers = field(default_factory=Callers)  # sessions that misbehave
+    misbehaving: MisbehavingSessions = field(default_factory=MisbehavingSessions)  # sessions that misbehave
     cycles: int | None = None  # of filling a server and leaving it
     cycle_wait_s: float = 60.0  # alone, after each
     canary: bool = False  # one session is heard alone as well

@@ -77,7 +77,7 @@ def capacity(
     protocol: options.Protocol = None,
     turn_end: options.TurnEnd = None,
     script: options.Script = None,
-    callers: options.Callers = None,
+    misbehaving: options.Misbehaving = None,
     canary: options.Canary = False,
     cycles: options.Cycles = None,
     cycle_wait: options.CycleWait = None,

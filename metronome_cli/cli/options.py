@@ -91,7 +91,7 @@ Slo = Annotated[list[str] | None, SettingOption("slo", SEARCH, metavar="OBJECTIV
 PlaybackDelay = Annotated[str | None, SettingOption("playback_delay", SEARCH, metavar="TIME")]
 Churn = Annotated[str | None, SettingOption("churn", LOAD, metavar="LENGTHS")]
 Script = Annotated[Path | None, SettingOption("script", SERVER, metavar="FILE")]
-Callers = Annotated[str | None, SettingOption("callers", SERVER, metavar="SHARES")]
+Misbehaving = Annotated[str | None, SettingOption("misbehaving", SERVER, metavar="SHARES")]
 Canary = Annotated[bool, SettingOption("canary", SERVER)]
 Cycles = Annotated[int | None, SettingOption("cycles", SERVER, min=2, metavar="N")]
 CycleWait = Annotated[str | None, SettingOption("cycle_wait", SERVER)]

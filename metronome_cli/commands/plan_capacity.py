@@ -17,8 +17,8 @@ from metronome_cli.config.settings import Settings
 from metronome_cli.config.settings_table import SETTINGS
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.quantities import parse_duration
-from metronome_cli.load.callers import Callers
 from metronome_cli.load.churn import Churn
+from metronome_cli.load.misbehaving import MisbehavingSessions
 from metronome_cli.probe.latency_grid import DEFAULT_AGES_S, DEFAULT_BATCHES, LatencyGrid
 from metronome_cli.probe.latency_report import LatencyProbePlan
 from metronome_cli.probe.quality_options import QualityOptions
@@ -67,9 +67,9 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
         cycles=settings["cycles"],
         cycle_wait_s=settings["cycle_wait"],
         script=settings["script"],
-        callers=Callers()
-        if settings["callers"] is None
-        else read_as("--callers", Callers.parse, settings["callers"]),
+        misbehaving=MisbehavingSessions()
+        if settings["misbehaving"] is None
+        else read_as("--misbehaving", MisbehavingSessions.parse, settings["misbehaving"]),
         churn=None if settings["churn"] is None else read_as("--churn", Churn.parse, settings["churn"]),
         record=settings["record"],
         replay=settings["replay"],

@@ -180,7 +180,7 @@ SETTINGS: dict[str, Setting] = {
             False,
         ),
         Setting(
-            "callers",
+            "misbehaving",
             readers.text,
             "Sessions that misbehave, such as mute:5%,reset:2%.",
             otherwise="none",

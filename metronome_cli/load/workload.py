@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from metronome_cli.config.frame import TurnTaking
 from metronome_cli.core.session import TurnSchedule
-from metronome_cli.load.callers import Callers
+from metronome_cli.load.misbehaving import MisbehavingSessions
 from metronome_cli.load.script import Script
 from metronome_cli.load.trace import LoopedAudio, RecordedAudio, RecordedTrial, RecordedTurns
 from metronome_cli.load.turn_taking import DrawnTurns
@@ -19,7 +19,9 @@ class Workload:
 
     audio: LoopedAudio
     turns: Callable[[int], TurnSchedule]
-    callers: Callers = field(default_factory=Callers)  # streaming sessions that misbehave
+    misbehaving: MisbehavingSessions = field(
+        default_factory=MisbehavingSessions
+    )  # streaming sessions that misbehave
     script: Script | None = None  # when the users of a streaming session speak; None: all the time
 
 
@@ -28,14 +30,14 @@ def generated_workload(
     turn_taking: TurnTaking,
     seed: int,
     script: Script | None = None,
-    callers: Callers | None = None,
+    misbehaving: MisbehavingSessions | None = None,
 ) -> Workload:
     """TurnTaking drawn from the seed, for each session its own."""
 
     def drawn(index: int) -> TurnSchedule:
         return DrawnTurns(turn_taking.speaking_share, turn_taking.mean_turn, seed=seed * 1_000_003 + index)
 
-    return Workload(audio, drawn, callers or Callers(), script)
+    return Workload(audio, drawn, misbehaving or MisbehavingSessions(), script)
 
 
 def recorded_workload(run: RecordedTrial, loop: LoopedAudio, period_s: float) -> Workload:

@@ -9,7 +9,7 @@ from websockets.exceptions import ConnectionClosed
 from metronome_cli.backends.websocket.endpoint import SessionTimeouts
 from metronome_cli.capacity.trial import Trial
 from metronome_cli.capacity.trial_plan import TrialPlan
-from metronome_cli.load.callers import Callers
+from metronome_cli.load.misbehaving import MisbehavingSessions
 from tests.capacity.servers import answer_all, server_context, web_server
 
 PATIENT = SessionTimeouts(connect_s=5.0, ready_s=5.0, idle_s=60.0, stall_s=60.0)
@@ -17,7 +17,9 @@ PATIENT = SessionTimeouts(connect_s=5.0, ready_s=5.0, idle_s=60.0, stall_s=60.0)
 
 def trial(handle, callers, sessions=5):
     with web_server(handle) as url:
-        context = replace(server_context(url, length_s=2.0, limits=PATIENT), callers=Callers.parse(callers))
+        context = replace(
+            server_context(url, length_s=2.0, limits=PATIENT), callers=MisbehavingSessions.parse(callers)
+        )
         return (
             Trial(context, TrialPlan(sessions, "single", ages="start", length_s=2.0, until="end"))
             .measure()

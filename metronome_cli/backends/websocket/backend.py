@@ -204,7 +204,7 @@ class WebsocketBackend:
             clock.zero_s,
             self._encoded_loop(setup, pacing),
             setup.workload.script,
-            setup.workload.callers,
+            setup.workload.misbehaving,
         )
         hosts = self._starter(host_setup)
         monitor = ServerMonitor(

@@ -60,7 +60,7 @@ from metronome_cli.core.session import (
     SessionStarted,
 )
 from metronome_cli.core.types import EndReason, SessionOver
-from metronome_cli.load.callers import Behaviour
+from metronome_cli.load.misbehaving import Behaviour
 from metronome_cli.protocols import messages
 from metronome_cli.protocols.interface import AnswerRule
 

@@ -20,7 +20,7 @@ from metronome_cli.backends.websocket.message_cache import EncodedLoop
 from metronome_cli.backends.websocket.session import HostContext, WebsocketSession
 from metronome_cli.backends.websocket.timers import TimerQueue
 from metronome_cli.core.session import SessionSpec
-from metronome_cli.load.callers import Callers
+from metronome_cli.load.misbehaving import MisbehavingSessions
 from metronome_cli.load.script import Script
 from metronome_cli.load.trace import LoopedAudio
 
@@ -39,7 +39,7 @@ class HostSetup:
     zero_s: float
     loop: EncodedLoop | None = None
     script: Script | None = None
-    callers: Callers = field(default_factory=Callers)
+    misbehaving: MisbehavingSessions = field(default_factory=MisbehavingSessions)
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class SocketHost(LocalHost[WebsocketSession]):
         self.clock = HostClock(setup.zero_s)
         self._audio = setup.audio
         self._script = setup.script
-        self._callers = setup.callers
+        self._misbehaving = setup.misbehaving
         now = self.clock.now
         self._shared = HostContext(
             setup.endpoint, setup.pacing, now, self.inbox.append, TimerQueue(now), loop=setup.loop
@@ -75,7 +75,7 @@ class SocketHost(LocalHost[WebsocketSession]):
             self._shared,
             self._audio.stream(index),
             phase_s=self._audio.phase_s(index),
-            behaviour=self._callers.behaviour(index),
+            behaviour=self._misbehaving.behaviour(index),
             planned=None
             if self._script is None
             else partial(self._script.events, index, self._audio.start(index)),

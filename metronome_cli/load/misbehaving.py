@@ -20,13 +20,13 @@ _GOLDEN = 0.6180339887498949  # multiples of it spread evenly over 0..1, however
 
 
 @dataclass(frozen=True, slots=True)
-class Callers:
+class MisbehavingSessions:
     """Which sessions misbehave, and how."""
 
     shares: Sequence[tuple[Behaviour, float]] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Callers:
+    def parse(cls, text: str) -> MisbehavingSessions:
         """Raises UsageError for an unknown kind, a share that is none, or more than half of all sessions."""
         shares: list[tuple[Behaviour, float]] = []
         for part in text.split(","):
