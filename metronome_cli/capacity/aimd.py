@@ -4,7 +4,7 @@ Each window the controller compares a latency quantile with a target, a fraction
 cap on sessions grows by a constant; above it, or when a frame was missed, it becomes a fraction of who is seated.
 As in TCP's slow start (RFC 5681) the cap may grow by a factor until the first decrease, here while latency is
 under half the target.
-MisbehavingSessions beyond the cap get a clean rejection; nobody who is seated is cut off. The controller sees latency and
+Sessions beyond the limit get a clean rejection; nobody who is seated is cut off. The controller sees latency and
 nothing else: a pool that fills silently is invisible to it.
 """
 

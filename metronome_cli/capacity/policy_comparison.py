@@ -1,6 +1,6 @@
 """The same controller on different caches: it converges on one and over-admits into the wall on the other.
 
-MisbehavingSessions arrive at a steady rate, each to stay for the session length; admission is AIMD on frame latency, and, in
+Sessions arrive at a steady rate, each to stay for the session length; admission is AIMD on frame latency, and, in
 the guarded arm, a forecast of the pool as well. Whoever is not admitted gets a clean rejection. An arm's time ends
 when the last admitted caller would have finished.
 """

@@ -1,6 +1,6 @@
 """`--replay`: a recorded load again, run by run, each on a fresh engine and judged for itself.
 
-MisbehavingSessions, audio and turns come from the file, and so does the length of each run; the engine, its cache and how fast it
+Sessions, audio and turns come from the file, and so does the length of each run; the engine, its cache and how fast it
 is are those of today. A run ends early only when nobody is left, or a full pool has been silent for long enough.
 """
 

@@ -241,7 +241,7 @@ def quality_plan(settings: Settings, asked: QualityOptions) -> QualityProbePlan:
 _SERVER_ONLY = (
     "workers", "ray_address", "protocol", "metrics_url", "occupancy_metric", "served_model_name", "ca_file",
     "connect_timeout", "ready_timeout", "idle_timeout", "reconnect", "turn_end", "script",
-    "callers", "canary", "cycles", "cycle_wait",
+    "misbehaving", "canary", "cycles", "cycle_wait",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ PATIENT = SessionTimeouts(connect_s=5.0, ready_s=5.0, idle_s=60.0, stall_s=60.0)
 def trial(handle, callers, sessions=5):
     with web_server(handle) as url:
         context = replace(
-            server_context(url, length_s=2.0, limits=PATIENT), callers=MisbehavingSessions.parse(callers)
+            server_context(url, length_s=2.0, limits=PATIENT), misbehaving=MisbehavingSessions.parse(callers)
         )
         return (
             Trial(context, TrialPlan(sessions, "single", ages="start", length_s=2.0, until="end"))

@@ -1,4 +1,4 @@
-"""MisbehavingSessions as Ray actors make one report, and an actor that dies ends the point and is named.
+"""Sessions in Ray actors make one report, and an actor that dies ends the point and is named.
 
 Runs where `.ci/peers.sh ray` has made an environment with Ray; everything else comes from this one.
 """
