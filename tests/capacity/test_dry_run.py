@@ -97,7 +97,7 @@ def test_a_soak_takes_a_whole_life_at_the_least_whatever_the_budget():
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ([], "the first that it answers to: moshi, moshi-server, realtime"),
+        ([], "the first that it answers to: realtime, moshi-server, moshi"),
         (
             ["--protocol", "vllm-realtime", "--sessions", "3"],
             "3 sessions, a frame of 80 ms at 16,000 Hz each",

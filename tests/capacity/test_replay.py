@@ -186,7 +186,7 @@ def test_a_search_is_replayed_run_by_run(speech, tmp_path):
     assert report.capacity.lowest_failing_sessions == found.capacity.lowest_failing_sessions
     slow, _, _ = run(speech, lambda n: 0.2, replay=first)
     assert (slow.verdict, slow.exit_code) == ("fail", 3)
-    assert "No smaller number of the recorded load" in slow.summary
+    assert "No smaller number of sessions in the load trace" in slow.summary
 
 
 def test_what_is_recorded_does_not_depend_on_the_recording(speech, tmp_path):
@@ -312,7 +312,7 @@ def test_a_report_says_that_its_load_was_a_recorded_one(speech, tmp_path):
     given_, _, _ = run(speech, sessions=2, soak=True, record=kept)
     resolved = resolve({"replay": str(kept)}, {})
     report, _, _ = run(speech, replay=kept, settings=resolved.as_dict())
-    assert f"The load was a recorded one, from {kept}." in notes(report)
+    assert f"The load was replayed from {kept}." in notes(report)
     assert not any("recorded one" in note for note in notes(given_))
 
 
@@ -328,4 +328,4 @@ def test_a_number_that_was_not_seen_with_everybody_old_is_not_called_safe(speech
     assert len(half.capacity.trials) == 1
     assert half.capacity.trials[0].verdict == "pass"
     assert half.verdict == "inconclusive"
-    assert half.summary == "Inconclusive: 3 sessions for 10 min: held, but not seen with every session old."
+    assert half.summary == "Inconclusive: 3 sessions for 10 min: passed, but without a memory trial."
