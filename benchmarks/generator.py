@@ -177,7 +177,7 @@ class Generator:
 
     def pids(self) -> list[int]:
         """Of the processes with sockets."""
-        posts = [share.post for share in self.run.hosts if isinstance(share, WorkerClient)]
+        posts = [share.channel for share in self.run.hosts if isinstance(share, WorkerClient)]
         return [post.process.pid or 0 for post in posts if isinstance(post, ProcessChannel)] or [os.getpid()]
 
 

@@ -16,17 +16,17 @@ from metronome_cli.core.types import PoolState
 from metronome_cli.forecast.occupancy_trace import OccupancyTrace
 from metronome_cli.load.workload import Workload
 
-# What a listener hears: one stream per call, answers that are played whole, answers made of frames, or nothing.
+# Playback model of the output: one stream per session, whole answers, answers made of frames, or none.
 Sound = Literal["steady", "answers", "frames", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class BackendTraits:
-    """What a plan has to know of a backend.
+    """Properties of a backend that the planning of trials depends on.
 
-    `fresh_engine`: every run starts on an engine on which nothing has run. `sets_age`: a session can be opened at an
-    age. `batch`: what is one observation. `in_this_process`: its work counts as this process's.
-    `server_reported`: running and waiting sessions are a server's own statement. `whose`: as a sentence names it.
+    `fresh_engine`: each run starts on a new engine. `sets_age`: a session can be opened at an age. `batch`: what
+    counts as one observation. `in_this_process`: the backend's work uses this process's CPU time. `server_reported`:
+    the server itself reports running and waiting sessions. `whose`: possessive form for sentences.
     """
 
     name: str
@@ -36,7 +36,7 @@ class BackendTraits:
     batch: Literal["step", "period"]
     in_this_process: bool = False
     server_reported: bool = False
-    whole_frames: bool = False  # audio is dealt out in whole frames, so that what is sent is encoded once
+    whole_frames: bool = False  # audio is handed out in whole frames, so that each message is encoded once
     sound: Sound = "none"
     context_limit: int | None = None  # positions of one session's cache, where a server reports its length
     policy: str | None = None  # how a report names the cache policy; None: the profile's
@@ -53,7 +53,7 @@ class KvDemand:
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """What one run needs. `record` takes every event, in the thread that calls the run."""
+    """Arguments of one run. `record` receives every event, in the thread that calls the run."""
 
     profile: Profile
     workload: Workload
@@ -67,10 +67,11 @@ class RunSetup:
 
 @dataclass(frozen=True, slots=True)
 class NetworkState:
-    """What only a run over sockets shows.
+    """Measurements that only a run over sockets has.
 
-    `steady`: every frame of input is owed output of its own. `workers`: processes with sessions in them, beside the one
-    that counts. `cpu_share`: processor time of the busiest process with sessions, as a share of one core.
+    `steady`: each frame of input must be answered by output of its own. `workers`: processes that hold sessions,
+    besides the one that counts. `cpu_share`: CPU time of the busiest process that holds sessions, as a share of one
+    core.
     """
 
     steady: bool
@@ -84,11 +85,11 @@ class NetworkState:
 
 @dataclass(frozen=True, slots=True)
 class BackendStats:
-    """What a run shows of its backend, during the run and after `close`.
+    """State of the backend as a run sees it, during the run and after `close`.
 
-    None is: not visible. `pool_full_s`: when the pool was first full; `blocked`: a session was denied a block then, so
-    the full pool did harm. `occupancy`: its trace, for a forecast; `fine_occupancy`: (time, occupancy) after steps.
-    `generator_lost`: why part of the load generator is gone; `network`: what only sockets tell.
+    None means not visible. `pool_full_s`: when the pool was first full; `blocked`: a session then waited for a block.
+    `occupancy`: trace for a forecast; `fine_occupancy`: (time, occupancy) after steps. `generator_lost`: why part of
+    the load generator was lost; `network`: measurements that only a run over sockets has.
     """
 
     pool: PoolState | None = None
@@ -119,18 +120,18 @@ class BackendRun(Protocol):
         """Wait until each session is ready or rejected, set the clock to 0, and start the audio. Raises EngineError."""
 
     def run_until(self, t_s: float) -> None:
-        """Serve frames, or collect results, until then or until no session is open. Raises EngineError."""
+        """Serve frames, or collect results, until `t_s` or until no session is open. Raises EngineError."""
 
     def close_newest(self, count: int) -> None:
         """Close the sessions that were opened last; each ends with reason "shed"."""
 
     def stats(self) -> BackendStats:
-        """What the backend shows now."""
+        """Return the state of the backend now."""
 
     def close(self) -> None:
-        """End the run; sessions that are still open end as "finished". A second time does nothing.
+        """End the run; sessions that are still open end as "completed". A second call does nothing.
 
-        Raises EngineError if the system under test is found to be gone.
+        Raises EngineError if the system under test is no longer available.
         """
 
 
@@ -141,10 +142,10 @@ class Backend(Protocol):
     def traits(self) -> BackendTraits: ...
 
     def describe(self) -> dict[str, Any]:
-        """What runs, for the report; without credentials. May say more once a run has started."""
+        """Describe the backend for the report, without credentials. More is known once a run has started."""
 
     def kv_demand(self, profile: Profile, age_s: float) -> KvDemand | None:
-        """What one session needs at that age; None if it cannot be told."""
+        """Return the pool demand of one session at that age; None if unknown."""
 
     def start(self, setup: RunSetup) -> BackendRun:
-        """A run without sessions, its clock at 0. Raises EngineError, UsageError."""
+        """Return a run without sessions, its clock at 0. Raises EngineError, UsageError."""

@@ -1,4 +1,4 @@
-"""Compares what a model needs with the memory that is free, before anything is loaded.
+"""Compares the memory that a model needs with the free memory, before anything is loaded.
 
     needed = weights + KV pool + activations of one step + session state + one copy of the largest tensor
 
@@ -43,14 +43,14 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """Where a run takes its memory from, and the bytes free there; None if the system does not say."""
+    """The device whose memory a run uses, and its free bytes; None if unknown."""
 
     place: str
     size: int | None
 
 
 def memory_need(profile: Profile, sessions: int = 1, *, on_cpu: bool = True) -> MemoryNeed:
-    """What `sessions` take by the profile's figures; weights that the profile does not state count as 0."""
+    """Return the memory need of `sessions` by the profile. Weights that the profile does not state count as 0."""
     shape = profile.shape
     scale = FLOAT32_BYTES / DTYPE_BYTES[shape.dtype] if on_cpu else 1.0
     per_token, pool = shape.kv_bytes_per_token, profile.kv_pool
@@ -70,7 +70,7 @@ def memory_need(profile: Profile, sessions: int = 1, *, on_cpu: bool = True) -> 
 
 
 def free_memory(device: str) -> FreeMemory:
-    """Free memory of a device as `--device` names it. Imports torch only if there may be a CUDA device."""
+    """Return the free memory of a `--device`. Imports torch only if there may be a CUDA device."""
     if device != "cpu" and any(Path(file).exists() for file in _CUDA_FILES):
         import torch
 
@@ -83,7 +83,7 @@ def free_memory(device: str) -> FreeMemory:
 def check_memory(
     profile: Profile, device: str, sessions: int = 1, free: Callable[[str], FreeMemory] = free_memory
 ) -> None:
-    """Raises UsageError if the model needs more than is free; the hint names what does fit."""
+    """Raise UsageError if the model needs more than is free; the hint names a profile or pool that fits."""
     there = free(device)
     need = memory_need(profile, sessions, on_cpu=there.place == "this machine")
     if there.size is not None and need.total > there.size:
@@ -92,7 +92,7 @@ def check_memory(
 
 
 def shortage(profile: Profile, need: MemoryNeed, free: FreeMemory) -> tuple[str, str]:
-    """The message and the hint of a profile that needs more than is free."""
+    """Return the message and the hint for a profile that needs more than is free."""
     parts = [f"weights {format_size(need.weights)}"] if need.weights else []
     parts += [f"KV pool {format_size(need.pool)}"] if need.pool else []
     message = (
@@ -120,7 +120,7 @@ class MemoryEstimate:
     activations: int
     session_state: int
     needed: int = 0  # on the device of the run, with what loading takes
-    free: int | None = None  # None: the system does not say
+    free: int | None = None  # None: unknown
     shortage: str = ""  # what to do if `needed` is more
 
     @property

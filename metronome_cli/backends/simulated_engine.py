@@ -1,6 +1,6 @@
-"""A target without a model: states its step times, fills a pool by the rules, fails on request.
+"""A step engine without a model, with given step times. Fills a pool by the policy's rules and fails on request.
 
-For trying drivers and controllers on the virtual clock, deterministically. Nothing it reports is a measurement.
+For deterministic tests of drivers and controllers on the virtual clock. Its results are not measurements.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from metronome_cli.core.types import FrameInput, FrameOutput, PoolState, Session
 
 
 class SimulatedEngine:
-    """Step time = `step_s(sessions served)`, nothing when all wait; exhaustion is `stall`."""
+    """Step time is `step_s(sessions served)`, or 0 if all sessions wait. `on_pool_full` is `stall`."""
 
     def __init__(
         self,
         profile: Profile,
-        seats: int,
+        slots: int,
         step_s: Callable[[int], float],
         *,
         before_step: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._profile = profile
-        self._seats = seats
+        self._slots = slots
         self._step_s = step_s
         self._before_step = before_step  # may raise, for tests of faults
         self._steps = 0
@@ -45,12 +45,12 @@ class SimulatedEngine:
         )
 
     def open(self, age_s: float = 0.0) -> int:
-        if len(self._tokens) >= self._seats:
-            raise SessionRefused("slots", f"no seat is free of {self._seats}")
+        if len(self._tokens) >= self._slots:
+            raise SessionRefused("slots", f"no slot is free of {self._slots}")
         tokens = self._profile.positions_at(age_s)
         blocks = self._blocks(tokens)
         if self._used + blocks > self._total:
-            raise SessionRefused("memory", "no room in the pool")
+            raise SessionRefused("memory", "the KV pool has too few free blocks")
         self._used += blocks
         slot = self._next_slot
         self._next_slot += 1

@@ -12,7 +12,7 @@ class StepEngine(Protocol):
     """The engine of this process, or a simulated one."""
 
     def open(self, age_s: float = 0.0) -> int:
-        """Open a session that has already lived `age_s` seconds: its slot. Raises SessionRefused."""
+        """Open a session of age `age_s` seconds and return its slot. Raises SessionRefused."""
 
     def step(self, frames: Sequence[FrameInput]) -> StepResult:
         """Answer one frame of each session given, in one batch."""
@@ -21,10 +21,10 @@ class StepEngine(Protocol):
         """Free the slot and its memory."""
 
     def pool(self) -> PoolState:
-        """The pool now."""
+        """Return the state of the pool now."""
 
     def blocks_at(self, age_s: float) -> int:
-        """Most blocks that one session holds up to that age, at its mean rate."""
+        """Return the most blocks that one session holds up to that age, at its mean rate."""
 
     def describe(self) -> dict[str, Any]:
-        """What runs: device, path through the layers, weights, bytes, stages."""
+        """Describe the engine: device, layer implementation, weights, bytes, stages."""

@@ -6,7 +6,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metronome_cli.backends.websocket.timers import AT_ONCE, TimerQueue
+from metronome_cli.backends.websocket.timers import MAX_PER_TURN, TimerQueue
 
 
 @settings(max_examples=20, deadline=None)
@@ -16,9 +16,9 @@ def test_none_comes_early_and_due_times_keep_their_order(instants):
 
     async def turn():
         zero = time.perf_counter()
-        wheel = TimerQueue(lambda: time.perf_counter() - zero)
+        timers = TimerQueue(lambda: time.perf_counter() - zero)
         for instant in instants:
-            wheel.at(instant, lambda instant=instant: done.append((instant, time.perf_counter() - zero)))
+            timers.at(instant, lambda instant=instant: done.append((instant, time.perf_counter() - zero)))
         while len(done) < len(instants):
             await asyncio.sleep(0.001)
 
@@ -30,29 +30,29 @@ def test_none_comes_early_and_due_times_keep_their_order(instants):
 
 def test_a_crowd_of_acts_lets_others_run_in_between():
     async def turn():
-        wheel = TimerQueue(lambda: 1.0)
+        timers = TimerQueue(lambda: 1.0)
         acts, seen = [], []
-        for _ in range(3 * AT_ONCE):
-            wheel.at(0.0, lambda: acts.append(0))
-        while len(acts) < 3 * AT_ONCE:
+        for _ in range(3 * MAX_PER_TURN):
+            timers.at(0.0, lambda: acts.append(0))
+        while len(acts) < 3 * MAX_PER_TURN:
             await asyncio.sleep(0)
             seen.append(len(acts))
         return seen
 
-    assert AT_ONCE in asyncio.run(asyncio.wait_for(turn(), 10))
+    assert MAX_PER_TURN in asyncio.run(asyncio.wait_for(turn(), 10))
 
 
 def test_an_act_may_plan_the_next():
     async def turn():
         zero, done = time.perf_counter(), []
-        wheel = TimerQueue(lambda: time.perf_counter() - zero)
+        timers = TimerQueue(lambda: time.perf_counter() - zero)
 
         def act(k=0):
             done.append(k)
             if k < 5:
-                wheel.at(0.001 * k, lambda: act(k + 1))
+                timers.at(0.001 * k, lambda: act(k + 1))
 
-        wheel.at(0.0, act)
+        timers.at(0.0, act)
         while len(done) < 6:
             await asyncio.sleep(0.001)
         return done

@@ -60,7 +60,7 @@ async def call(port, protocol, frames=FRAMES, **delays):
     host = HostContext(found, pacing, now, told.append, TimerQueue(now), loop=loop)
     session = WebsocketSession(0, host, audio, phase_s=0.0, lifetime_s=frames * period_s)
     host.open.set()
-    await session.live()
+    await session.run()
     late_ms = {event.due_s: 1e3 * event.late_s for event in told if isinstance(event, FrameSent)}
     records = [event for event in told if isinstance(event, FrameResult)]
     assert told[-1].reason == "completed"

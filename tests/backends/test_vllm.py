@@ -64,7 +64,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest():
 
 
 def test_the_pool_is_the_profiles_and_one_block_more_that_vllm_keeps_for_itself():
-    made = engine_arguments(unbounded(blocks=300), "dir", seats=7, seed=3, given={})
+    made = engine_arguments(unbounded(blocks=300), "dir", slots=7, seed=3, given={})
     assert (made["num_gpu_blocks_override"], made["block_size"], made["max_num_seqs"]) == (301, 16, 7)
     assert made["enable_prefix_caching"] is False
     assert "hf_overrides" not in made
@@ -179,7 +179,7 @@ def test_a_window_that_is_kept_is_stated():
 
 
 def test_a_model_that_ignores_it_is_refused():
-    with pytest.raises(UsageError, match="keeps this model's cache whole"):
+    with pytest.raises(UsageError, match="ignores this model's sliding_window"):
         check_window(*seen("window(64)", window=None))
 
 

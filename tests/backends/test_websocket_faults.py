@@ -128,7 +128,7 @@ def test_hangs_before_the_upgrade():
 
 def test_lets_callers_wait_for_a_seat_without_a_word():
     with web_server(hang) as url:
-        assert "no word" in ends_all(url, "queue_timeout").reason
+        assert "reported no queue" in ends_all(url, "queue_timeout").reason
 
 
 def test_trickles_the_upgrade():

@@ -28,11 +28,11 @@ NEWS = st.one_of(
 
 
 @given(st.lists(NEWS, max_size=40))
-def test_nothing_is_lost_or_changed_on_the_way(news):
+def test_nothing_is_lost_or_changed_on_the_way(sent):
     answer = WorkerReply()
-    for one in news:
+    for one in sent:
         answer.add(one)
-    assert sorted(map(repr, answer.news())) == sorted(map(repr, news))
+    assert sorted(map(repr, answer.events())) == sorted(map(repr, sent))
 
 
 class Paper:
@@ -54,7 +54,7 @@ class Paper:
         reply, self.reply = self.reply, None
         return reply
 
-    def end(self, patience_s):
+    def end(self, timeout_s):
         self.ended += 1
 
 

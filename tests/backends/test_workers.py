@@ -116,7 +116,7 @@ def test_workers_end_when_nobody_is_left_to_ask():
             load.open()
             load.begin()
             (host,) = load.run.hosts
-            host.post._pipe.close()
+            host.channel._pipe.close()
             process.join(30)
             assert process.exitcode == 0
 

@@ -97,7 +97,7 @@ def test_a_policy_that_vllm_lacks_is_refused_before_anything_runs():
 
 
 def test_a_window_that_the_model_ignores_is_refused():
-    with pytest.raises(UsageError, match="keeps this model's cache whole"):
+    with pytest.raises(UsageError, match="ignores this model's sliding_window"):
         measure(small_profile(policy="window(64)", frame=FRAME))
 
 

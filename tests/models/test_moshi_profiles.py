@@ -104,7 +104,7 @@ def test_the_codecs_memory_is_what_the_profile_plans_for(name: str) -> None:
 
 def test_the_tiny_one_runs_in_process() -> None:
     profile = load_profile("moshi-tiny")
-    target = InProcessModel.load(profile, device="cpu", seed=1).fresh_engine(profile, seats=3)
+    target = InProcessModel.load(profile, device="cpu", seed=1).fresh_engine(profile, slots=3)
     slots = [target.open(), target.open(age_s=60.0)]
     sound = np.random.default_rng(1).standard_normal(profile.frame.samples).astype(np.float32)
     for _ in range(3):

@@ -34,7 +34,7 @@ def kill(run):
     until = time.perf_counter() + 60
     while run.load.recorder.total.batches < 5 and time.perf_counter() < until:
         time.sleep(0.02)
-    ray.kill(run.load.run.hosts[1].post.actor)
+    ray.kill(run.load.run.hosts[1].channel.actor)
 
 
 def main():

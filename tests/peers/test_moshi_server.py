@@ -112,7 +112,7 @@ def test_the_second_caller_waits_without_a_word_and_is_told_apart(server: str) -
         point.network.sessions_rejected,
         point.network.sessions_queue_timeout,
     ) == (1, 0, 2)
-    assert "no word" in point.network.end_details["queue_timeout"]
+    assert "reported no queue" in point.network.end_details["queue_timeout"]
 
 
 def test_the_search_learns_that_there_is_one_seat(server: str) -> None:

@@ -173,7 +173,7 @@ def test_a_killed_worker_ends_the_run_with_the_reason_and_the_report(
     report = json.loads(running.communicate(timeout=120)[0])
     point = report["capacity"]["trials"][0]
     assert (running.returncode, report["status"], point["ended_by"]) == (1, "failed", "engine")
-    assert report["error"].startswith("vLLM's engine died: Worker proc VllmWorker-0 died unexpectedly")
+    assert report["error"].startswith("vLLM's engine stopped: Worker proc VllmWorker-0 died unexpectedly")
     assert point["reason"] == report["error"]
     assert point["frames"] > 0
     assert descendants(running.pid) == []

@@ -20,7 +20,7 @@ EngineFactory = Callable[[Profile, int], StepEngine]  # (profile with its policy
 
 
 class InProcessBackend:
-    """Implements `Backend` on anything that makes step engines."""
+    """Implements `Backend` on a factory of step engines."""
 
     traits: ClassVar[BackendTraits] = BackendTraits(
         name="in-process",
@@ -54,7 +54,7 @@ class InProcessBackend:
 
 
 def warm_up_engine(engine: StepEngine, profile: Profile, steps: int = WARM_UP_STEPS) -> None:
-    """Serve a few frames of silence in one slot, so that what only an engine's first steps cost is not measured."""
+    """Serve a few frames of silence in one slot, so that one-time costs of an engine's first steps are not measured."""
     try:
         slot = engine.open()
     except SessionRefused:

@@ -31,7 +31,7 @@ class InProcessModel:
 
     @classmethod
     def load(cls, profile: Profile, *, device: str, seed: int, weights: Path | None = None) -> InProcessModel:
-        """Weights of the profile's adapter: random ones from the seed, or a checkpoint directory's."""
+        """Load the weights of the profile's adapter: random ones from the seed, or those of a checkpoint directory."""
         try:
             with on_device(torch.device(pick_device(device))):
                 return cls(
@@ -44,15 +44,15 @@ class InProcessModel:
 
     @property
     def placement(self) -> tuple[torch.device, torch.dtype]:
-        """Device and dtype of the decoder's weights."""
+        """Return device and dtype of the decoder's weights."""
         decoder = self.loaded.decoder
         if isinstance(decoder, DecoderWeights):
             return decoder.device, decoder.dtype
         first = next(decoder.parameters())
         return first.device, first.dtype
 
-    def fresh_engine(self, profile: Profile, seats: int) -> InProcessEngine:
-        """An engine on which nothing has run, under that profile's policy and pool."""
+    def fresh_engine(self, profile: Profile, slots: int) -> InProcessEngine:
+        """Return a new engine under the profile's policy and pool."""
         if profile.kv_pool is None:
             raise UsageError(
                 f"profile {profile.name}: pool: no budget is given",
@@ -60,12 +60,12 @@ class InProcessModel:
             )
         try:
             with on_device(self.placement[0]):
-                return self._build(profile, profile.kv_pool, seats)
+                return self._build(profile, profile.kv_pool, slots)
         except (RuntimeError, MemoryError) as error:
             raise as_engine_error(error, "making the KV pool") from error
 
-    def _build(self, profile: Profile, pool: KvPoolSpec, seats: int) -> InProcessEngine:
-        gc.collect()  # the engine before this one may hang on to its pool by a cycle
+    def _build(self, profile: Profile, pool: KvPoolSpec, slots: int) -> InProcessEngine:
+        gc.collect()  # reference cycles may keep the previous engine's pool alive
         stack = build_decoder(
             self.loaded.decoder,
             blocks=pool.block_count(profile.shape.kv_bytes_per_token),
@@ -77,7 +77,7 @@ class InProcessModel:
             keep_inputs=profile.on_pool_full == "preempt",
             seed=self.seed,
         )
-        engine = FrameEngine(self.loaded.fresh(), stack, seats, profile.on_pool_full)
+        engine = FrameEngine(self.loaded.fresh(), stack, slots, profile.on_pool_full)
         engine.warm_up()
         return InProcessEngine(engine, profile, self.loaded.weights)
 
@@ -116,7 +116,7 @@ class InProcessEngine:
 
 
 def pick_device(name: str) -> str:
-    """ "auto" is CUDA where there is one. Raises UsageError for a device that is not there."""
+    """Return the device of a name; "auto" prefers CUDA. Raises UsageError if the device does not exist."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

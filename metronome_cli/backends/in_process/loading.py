@@ -1,4 +1,4 @@
-"""Loading a model for a run: threads are prepared before torch is loaded, and fitted to the model's step after."""
+"""Loads a model for a run. Threads are configured before torch is imported, and their number is tuned after loading."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRIAL_SESSIONS = 16
 def load_model(
     profile: Profile, *, device: str, seed: int, weights: Path | None, observer: Observer
 ) -> InProcessModel:
-    """The model, with as many threads as its step is fastest with. Raises UsageError, EngineError."""
+    """Load the model and choose the number of threads with the fastest step. Raises UsageError, EngineError."""
     check_memory(profile, device)
     prepare()
     from metronome_cli.backends.in_process.engine import InProcessModel
@@ -43,8 +43,8 @@ def _fit_threads(model: InProcessModel, profile: Profile, observer: Observer) ->
 
 
 def _trial_step(target: InProcessEngine, profile: Profile) -> Callable[[], object] | None:
-    """One frame of silence for a handful of new sessions; None where nobody can be seated."""
-    slots = _seat(target)
+    """Return a step that serves one frame of silence to new sessions; None if no session can be opened."""
+    slots = _open_sessions(target)
     if not slots:
         return None
     silence = np.zeros(profile.frame.samples, dtype=np.float32)
@@ -55,12 +55,12 @@ def _trial_step(target: InProcessEngine, profile: Profile) -> Callable[[], objec
             if outcome.ended is not None:
                 slots.remove(outcome.slot)
         if not slots:
-            slots.extend(_seat(target))
+            slots.extend(_open_sessions(target))
 
     return step
 
 
-def _seat(target: InProcessEngine) -> list[int]:
+def _open_sessions(target: InProcessEngine) -> list[int]:
     slots: list[int] = []
     try:
         while len(slots) < TRIAL_SESSIONS:

@@ -1,13 +1,13 @@
 """A trial on an engine in this process: due frames in batches, earliest deadline first.
 
 Batching `continuous`: a step starts as soon as a frame is due and takes every due frame, up to the maximum batch.
-`periodic`: one batch a period, at its multiples, as in the paper; sessions are aligned to them, so that no frame waits.
+`periodic`: one batch per period, at multiples of it, as in the paper; sessions are aligned to them, so no frame waits.
 
 A frame's latency runs from its planned due time to the end of the step that answered it. The generator's lateness is
 the time between the instant at which a step could have begun (its first frame due, the step before it done) and
 the instant at which it did; on the virtual clock it is 0 by construction. A step that begins late also delays the
-ones behind it: a batch's delay is against the instant at which it would have begun, had none been late. Known error:
-reading the clock, well under a microsecond.
+following ones: a batch's delay is counted from the instant at which it would have begun without lateness. Known
+error: reading the clock, well under a microsecond.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from metronome_cli.measure.fine_occupancy import FineOccupancy
 
 @dataclass(slots=True)
 class PacedSession:
-    """A session in a slot. `start_s` is planned: frame k is due at start + (k + 1) period, whatever happens."""
+    """A session in a slot. `start_s` is planned: frame k is due at start + (k + 1) period, independent of earlier
+    delays."""
 
     index: int
     slot: int
@@ -52,15 +53,15 @@ class PacedSession:
 
     @property
     def due_s(self) -> float:
-        """When the last sample of the next unanswered frame has arrived."""
+        """Time at which the last sample of the next unanswered frame arrives."""
         return self.start_s + (self.next_frame + 1) * self.period_s
 
     def backlog(self, now_s: float) -> int:
-        """Frames that are due and unanswered."""
+        """Return the number of frames that are due and unanswered."""
         return max(0, math.floor((now_s - self.due_s) / self.period_s + 1e-9) + 1)
 
     def model_speaks(self) -> bool:
-        """Whether the model speaks in the next frame."""
+        """Return True if the model speaks in the next frame."""
         return self.turns.speaking(self.age_s + self.next_frame * self.period_s)
 
 
@@ -77,7 +78,7 @@ class StepRun:
         self._sessions: dict[int, PacedSession] = {}  # by index, in order of opening
         self._queue: list[tuple[float, int]] = []  # (due, index)
         self._free_s = 0.0  # when the last step was done
-        self._delay_s = 0.0  # that the generator has caused up to then
+        self._delay_s = 0.0  # delay that the generator has caused so far
         self._stats = _Stats(engine.pool(), self._period_s)
 
     def open(self, session: SessionSpec) -> None:
@@ -128,20 +129,20 @@ class StepRun:
                 self._step(begin_s)
 
     def _next_due_s(self) -> float:
-        """When the next frame is due; infinity without sessions."""
+        """Return when the next frame is due; infinity without sessions."""
         while self._queue and self._queue[0][1] not in self._sessions:
             heapq.heappop(self._queue)
         return self._queue[0][0] if self._queue else math.inf
 
     def _next_begin_s(self, free_s: float) -> float:
-        """When the next step can begin if the generator is on time, and the engine free at that instant."""
+        """Return when the next step can begin if the engine is free at `free_s` and the generator is on time."""
         due_s = self._next_due_s()
         if self._aligned and due_s < math.inf:
             return math.ceil(max(due_s, free_s) / self._period_s - 1e-9) * self._period_s
         return max(due_s, free_s)
 
     def _take_due(self, now_s: float) -> list[PacedSession]:
-        """Sessions with a due frame, earliest first, one frame each, up to the maximum batch."""
+        """Pop the sessions with a due frame, earliest first, up to the maximum batch."""
         due: list[PacedSession] = []
         while len(due) < self._profile.max_batch_size and self._next_due_s() <= now_s:
             due.append(self._sessions[heapq.heappop(self._queue)[1]])
@@ -235,7 +236,7 @@ class StepRun:
 
 
 class _Stats:
-    """What the results of steps have shown so far."""
+    """State that the results of steps have shown so far."""
 
     def __init__(self, pool: PoolState, period_s: float) -> None:
         self._fine = FineOccupancy.of_period(period_s)
@@ -272,7 +273,7 @@ class _Stats:
 
 
 def _full_pool(result: StepResult) -> str | None:
-    """Whose pool had no block for a session that needed one in this step: "KV", or a stage's name."""
+    """Return the name of the pool that lacked a block in this step: "KV" or a stage's name; None if none did."""
     elsewhere = [stage for stage, pool in result.other_pools.items() if pool.waiting]
     if elsewhere:
         return elsewhere[0]

@@ -1,9 +1,9 @@
-"""How a step on the processor is spread over cores: how its threads wait for each other, and how many there are.
+"""Threads of an engine step on the CPU: how they wait for each other, and how many there are.
 
 A decoder's step is hundreds of short parallel loops with a barrier after each. Threads that spin at the barrier are
 more than twice as fast as threads that sleep there, as long as every one of them has a core; when anything else
-wants a core they hold up the whole step, twentyfold and worse. So whether they spin follows from how busy the machine
-is before they exist (`prepare`), and how many there are from timing the model's own step (`fit`).
+needs a core, they slow the whole step down by a factor of 20 or more. So whether they spin follows from how busy the
+machine is before they exist (`prepare`), and how many there are from timing the model's own step (`fit`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,16 @@ from dataclasses import dataclass
 
 from metronome_cli.measure.machine_load import COUNTED_BY_USER, CpuLoadSampler, MachineLoad
 
-SPINS = (
-    "2000"  # turns at a barrier before a thread sleeps: near the speed of endless spinning, a bounded loss
-)
+SPINS = "2000"  # spins at a barrier before a thread sleeps: nearly as fast as endless spinning, with a bounded loss
 WATCH_S = 0.25
-SPARE_CORES = 0.15  # what others may use of one core on a machine that counts as quiet
+SPARE_CORES = 0.15  # share of one core that other processes may use on a quiet machine
 SET_BY_USER = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 TRIAL_S = 0.3
 TRIAL_STEPS = 3  # at the least
 
 
 def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Choose how threads wait at a barrier. Does nothing once torch is loaded, or where the user has chosen."""
+    """Choose how threads wait at a barrier. Does nothing if torch is loaded or the user has chosen."""
     if "torch" in sys.modules or any(name in environ for name in SET_BY_USER):
         return
     watch = CpuLoadSampler()
@@ -39,7 +37,7 @@ def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
 
 
 def quiet(load: MachineLoad) -> bool:
-    """Whether every thread of a step would have a core of its own; not where nobody says."""
+    """Return True if each thread of a step would have its own core; False if the load is unknown."""
     return load.free_cores is not None and load.free_cores + SPARE_CORES >= load.threads
 
 
@@ -52,11 +50,11 @@ class ThreadTrial:
 
     def __str__(self) -> str:
         steps = ", ".join(f"{n}: {s * 1e3:.1f} ms" for n, s in sorted(self.seconds.items()))
-        return f"{self.chosen} ({steps} a step)"
+        return f"{self.chosen} ({steps} per step)"
 
 
 def fit(step: Callable[[], object], environ: MutableMapping[str, str] = os.environ) -> ThreadTrial | None:
-    """Time `step` with one thread, half of them and all, and keep the fastest. None where there is no choice."""
+    """Time `step` with one, half and all threads, and keep the fastest number. None if there is only one core."""
     import torch
 
     most = torch.get_num_threads()

@@ -1,7 +1,6 @@
-"""An event loop in a thread of its own, so that pacing does not wait for verdicts, files or a screen.
+"""An event loop in its own thread, so that pacing does not wait for verdicts, files or the display.
 
-While it runs, Python switches threads every half millisecond instead of five: the pacing error would otherwise be
-that of the switch.
+While it runs, Python's thread switch interval is 0.5 ms instead of 5 ms, because the interval bounds the pacing error.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 SWITCH_S = 0.0005
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 class EventLoopThread:
-    """Started at once; `close` cancels what is left and waits for it."""
+    """Thread with an event loop. Starts at once; `close` cancels the remaining tasks and waits for them."""
 
     def __init__(self, name: str = "sockets") -> None:
         self.loop = asyncio.new_event_loop()
@@ -36,7 +35,7 @@ class EventLoopThread:
             self.loop.close()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> Callable[[], None]:
-        """Start it; what comes back cancels it. Both return at once."""
+        """Start a task and return a function that cancels it. Both return at once."""
         started: list[asyncio.Task[Any]] = []
 
         def start() -> None:
@@ -52,27 +51,27 @@ class EventLoopThread:
         return lambda: self.post(cancel)
 
     def post(self, act: Callable[[], object]) -> None:
-        """Do it in the loop."""
+        """Call a function in the loop."""
         self.loop.call_soon_threadsafe(act)
 
-    def wait(self, work: Coroutine[Any, Any, Any], timeout_s: float = _PATIENCE_S) -> Any:
-        """Do it there and wait for its result. Raises TimeoutError, and what it raises."""
+    def wait(self, work: Coroutine[Any, Any, Any], timeout_s: float = _TIMEOUT_S) -> Any:
+        """Run a coroutine in the loop and return its result. Raises TimeoutError, and what the coroutine raises."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout_s)
 
     @property
     def busy(self) -> int:
-        """Tasks that are not done."""
+        """Return the tasks that are not done."""
         return len(self._tasks)
 
     def close(self) -> None:
-        """Cancel everything and end the thread. A second time does nothing."""
+        """Cancel all tasks and end the thread. A second call does nothing."""
         if not self._thread.is_alive():
             return
         try:
             self.cancel_all()
         finally:
             self.post(self.loop.stop)
-            self._thread.join(_PATIENCE_S)
+            self._thread.join(_TIMEOUT_S)
             sys.setswitchinterval(self._before_s)
 
     def cancel_all(self) -> None:

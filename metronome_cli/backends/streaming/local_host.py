@@ -12,20 +12,20 @@ from metronome_cli.core.session import HostEvent
 
 
 class StreamingSession(Protocol):
-    """A session that runs by itself."""
+    """A session that runs as a task of the event loop."""
 
     @property
     def horizon_s(self) -> float:
-        """No record of a frame due before this instant is still to come."""
+        """All results of frames due before this instant have been reported."""
 
 
 S = TypeVar("S", bound=StreamingSession)
 
 
 class LocalHost(Generic[S]):
-    """The part of a `SessionHost` that all sessions share. They put their events into `inbox`."""
+    """Base of a `SessionHost` in this process. Sessions append their events to `inbox`."""
 
-    lost: str | None = None  # it is in this process
+    lost: str | None = None  # a host in this process cannot be lost
 
     def __init__(self, loop: EventLoopThread) -> None:
         self.inbox: deque[HostEvent] = deque()
@@ -34,12 +34,12 @@ class LocalHost(Generic[S]):
         self._cancel: dict[int, Callable[[], None]] = {}
 
     def add(self, index: int, session: S, life: Coroutine[Any, Any, None]) -> None:
-        """Start that session."""
+        """Start a session."""
         self._sessions[index] = session
         self._cancel[index] = self.loop.spawn(life)
 
     def sessions(self) -> list[S]:
-        """The open ones, oldest first."""
+        """Return the open sessions, oldest first."""
         return list(self._sessions.values())
 
     def close_session(self, index: int) -> None:
@@ -56,7 +56,7 @@ class LocalHost(Generic[S]):
         self._cancel.pop(index, None)
 
     def poll(self, take: Callable[[HostEvent], None], most: int | None = None) -> None:
-        """Hand over every event that has come, `most` at a time."""
+        """Pass queued events to `take`, at most `most` of them."""
         there = len(self.inbox)
         for _ in range(there if most is None else min(there, most)):
             take(self.inbox.popleft())

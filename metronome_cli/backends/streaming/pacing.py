@@ -1,4 +1,4 @@
-"""How a session that lives by itself is paced, and when its frames are given up."""
+"""Pacing of streaming sessions: messages per frame, and when a frame without an answer is given up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ GIVE_UP_LEAST_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """A frame that nothing answered for `give_up_s` is empty; who is `backlog_limit` frames behind has lost."""
+    """Pacing limits. A frame without an answer for `give_up_s` is empty; a session more than `backlog_limit` frames
+    behind is closed.
+    """
 
     period_s: float
     give_up_s: float
@@ -22,12 +24,12 @@ class Pacing:
 
     @property
     def pieces(self) -> int:
-        """Messages a frame."""
+        """Messages per frame."""
         return max(1, math.ceil(self.period_s / PIECE_S - 1e-9))
 
 
 def pacing_of(profile: Profile) -> Pacing:
-    """A frame is given up after ten periods, one second at the least."""
+    """Return the pacing of a profile. A frame is given up after 10 periods, but not before 1 s."""
     frame = profile.frame
     give_up_s = max(GIVE_UP_LEAST_S, GIVE_UP_PERIODS * frame.period_s)
     return Pacing(frame.period_s, give_up_s, frame.max_backlog)

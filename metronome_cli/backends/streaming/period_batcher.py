@@ -1,8 +1,8 @@
-"""Frames of streaming sessions, gathered into batches by the period in which they were due.
+"""Groups the frames of streaming sessions into batches by the period in which they were due.
 
-What answers them batches them, so the frames of one period are not independent evidence. A batch is complete when no
-frame of it can be answered any more. Frames that were submitted late load what answers them later than planned, so a
-batch inherits the lateness of those before it, less half a period for each period in between.
+The system under test batches them, so the frames of one period are not independent evidence. A batch is complete when
+no frame of it can be answered any more. Late submission shifts load to later periods, so a batch inherits the lateness
+of earlier batches, less half a period for each period in between.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _PeriodBatch:
 
 
 class PeriodBatcher:
-    """The batches that are not complete yet."""
+    """Batches that are not complete yet."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
@@ -33,18 +33,18 @@ class PeriodBatcher:
         return len(self._open)
 
     def add(self, frame: FrameResult) -> None:
-        """A frame was answered, or given up."""
+        """Record a frame that was answered or given up."""
         self._of(frame.due_s).frames.append(frame)
 
     def add_sent(self, sent: FrameSent) -> None:
-        """A frame was submitted."""
+        """Record the submission of a frame."""
         self._of(sent.due_s).sent_late_s.append(sent.late_s)
 
     def _of(self, due_s: float) -> _PeriodBatch:
         return self._open.setdefault(math.floor(due_s / self._period_s), _PeriodBatch())
 
     def complete(self, before_s: float) -> Iterator[FrameBatch]:
-        """Every batch whose frames are all known: those of periods that ended before that instant."""
+        """Return the complete batches: those of periods that ended before that instant."""
         done = [number for number in sorted(self._open) if (number + 1) * self._period_s <= before_s]
         for number in done:
             batch = self._open.pop(number)

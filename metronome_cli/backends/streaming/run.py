@@ -1,7 +1,7 @@
-"""A trial with sessions that run by themselves, in real time: on vLLM's engine, or on a server over the network.
+"""A trial with streaming sessions in real time, on vLLM's engine or on a server over the network.
 
-The sessions live in event loops, in this process or in workers, and their events are taken here, in the thread that
-calls. So where they live does not change what is counted.
+The sessions run in event loops, in this process or in workers. Their events are recorded in the calling thread, so the
+counts do not depend on where a session runs.
 """
 
 from __future__ import annotations
@@ -27,55 +27,55 @@ from metronome_cli.core.session import (
 )
 from metronome_cli.core.types import SessionRefused
 
-NAP_S = 0.005  # small portions: while this thread counts, the sessions may have to wait for it
+NAP_S = 0.005  # a short time, since sessions in this process wait while this thread counts
 
 
 class SessionHost(Protocol):
-    """Where some of the sessions live."""
+    """Holds a part of the sessions of a run."""
 
     @property
     def lost(self) -> str | None:
-        """Why they cannot be reached any more."""
+        """Why the sessions of this host are lost; None: they are not."""
 
     def open(self, session: SessionSpec) -> None:
-        """Start a session; whether it becomes ready is an event."""
+        """Start a session. An event reports when it is ready."""
 
     def begin(self, at_s: float) -> None:
-        """Time 0 is at that instant of the clock so far; sessions that are ready send audio from now on."""
+        """Set time 0 to that instant of the clock, and start the audio of all sessions that are ready."""
 
     def close_session(self, index: int) -> None:
-        """End that session; its end is an event."""
+        """End a session. An event reports its end."""
 
     def drop(self, index: int) -> None:
-        """Its end is known."""
+        """Forget a session whose end has been reported."""
 
     def poll(self, take: Callable[[HostEvent], None]) -> None:
-        """Hand over every event that has come."""
+        """Pass all queued events to `take`."""
 
     def horizon_s(self) -> float:
-        """No frame due before this instant can still be an event after the next `poll`."""
+        """Return the instant before which every due frame has been reported once `poll` was called again."""
 
     def start_closing(self) -> None:
         """End every session; returns at once."""
 
     def close(self) -> None:
-        """Wait until that is done. A last `poll` brings the ends."""
+        """Wait until all sessions have ended. A last `poll` returns their end events."""
 
 
 class Monitor(Protocol):
-    """What shows the state of the system under test."""
+    """Reads the state of the system under test."""
 
     def begin(self) -> None:
-        """The trial begins: what was seen before was not its own."""
+        """Begin a trial: discard all earlier readings."""
 
     def take(self, event: HostEvent) -> None:
-        """Look at one event of a session."""
+        """Take note of one session event."""
 
     def stats(self) -> BackendStats:
-        """What is known now, and after `close`."""
+        """Return the current state; also valid after `close`."""
 
     def close(self) -> None:
-        """The sessions are gone. Raises EngineError if the system under test is, too."""
+        """Stop after all sessions ended. Raises EngineError if the system under test is no longer available."""
 
 
 class StreamingRun:
@@ -105,12 +105,12 @@ class StreamingRun:
 
     @property
     def lost(self) -> str | None:
-        """Why a part of the sessions cannot be reached any more."""
+        """Why a part of the sessions is lost; None: none is."""
         return next((host.lost for host in self.hosts if host.lost is not None), None)
 
     def open(self, session: SessionSpec) -> None:
         if self._rejected:
-            raise SessionRefused("slots", "the server takes no more sessions")
+            raise SessionRefused("slots", "the server accepts no more sessions")
         if len(self._open) >= self._setup.slots:
             raise SessionRefused("slots", f"no slot is free of {self._setup.slots}")
         host = self.hosts[session.index % len(self.hosts)]
@@ -138,7 +138,7 @@ class StreamingRun:
             time.sleep(min(rest_s, NAP_S))
 
     def _finished(self) -> bool:
-        """Whether no session is open, and every result of one is counted."""
+        """True if no session is open and all results are counted."""
         return not self._open and not len(self._batches)
 
     def _collect(self, *, final: bool = False) -> None:
@@ -165,7 +165,7 @@ class StreamingRun:
             self._setup.record(event)
 
     def _end(self, event: SessionEnded) -> None:
-        """A session is over, unless that is known; what it counted counts in any case."""
+        """Record the end of a session once. Its message counts are added in any case."""
         if self._closing and event.reason == "shed":
             event = replace(event, reason="completed")
         host = self._open.pop(event.session, None)
@@ -179,7 +179,7 @@ class StreamingRun:
         self._setup.record(event if event.at_s is not None else replace(event, at_s=self.clock.now()))
 
     def _raise_failure(self) -> None:
-        """An engine that died because a session filled its context is a finding; any other death is an error."""
+        """Raise EngineError if the engine died, unless a session filled its context: that is a result of the trial."""
         if self._failure is not None and not self._context_filled and not self._setup.stop():
             raise EngineError(self._failure)
 
@@ -202,6 +202,6 @@ class StreamingRun:
                 host.close()
         finally:
             self._collect(final=True)
-            for index in list(self._open):  # those that never got to run
+            for index in list(self._open):  # sessions that were never run
                 self._end(SessionEnded(index, "completed"))
             self.monitor.close()

@@ -1,4 +1,4 @@
-"""When the pieces of a session's audio are due: by the plan, whatever happened meanwhile."""
+"""Planned send times of a session's audio. They do not depend on earlier delays."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from metronome_cli.backends.streaming.pacing import Pacing
 
 
 class SendSchedule:
-    """Of one session. Times in seconds of the run's clock; a frame is due with its last piece."""
+    """Send times of one session, in seconds of the trial clock. A frame is due with its last piece."""
 
     def __init__(self, beat: Pacing, lifetime_s: float) -> None:
-        self.started_s: float | None = None  # of the first sample's second
-        self.next_due_s = math.inf  # of the frame that is sent next
-        self.piece = 0  # sent next
+        self.started_s: float | None = None  # time of the first sample
+        self.next_due_s = math.inf  # due time of the next frame
+        self.piece = 0  # index of the next piece
         self._pieces = beat.pieces
         self._period_s = beat.period_s
         self._piece_s = beat.period_s / beat.pieces
@@ -21,16 +21,16 @@ class SendSchedule:
         self._frames = lifetime_s / beat.period_s - 1e-9
 
     def due_s(self, pieces: int) -> float:
-        """When that many pieces are to have been sent."""
+        """Return the time at which that many pieces are due."""
         assert self.started_s is not None
         return self.started_s + pieces * self._piece_s
 
     def within(self, now_s: float) -> bool:
-        """Whether the session has begun to speak, and its time is not over."""
+        """True if the session's audio has started and its lifetime is not over."""
         return self.started_s is not None and (now_s - self.started_s) / self._period_s < self._frames
 
     def next_piece(self) -> tuple[int, int] | None:
-        """The frame, and which piece of it, that is sent next; None when all were."""
+        """Return the next frame and the piece within it; None if all were sent."""
         frame, piece = divmod(self.piece, self._pieces)
         if piece == 0 and frame >= self._frames:
             self.next_due_s = math.inf
@@ -39,12 +39,12 @@ class SendSchedule:
         return frame, piece
 
     def sent(self) -> bool:
-        """The next piece went out; whether it was the last one of its frame."""
+        """Advance to the next piece. Return True if the sent one was the last of its frame."""
         self.piece += 1
         return self.piece % self._pieces == 0
 
     def pass_over(self, now_s: float) -> list[float]:
-        """Frames due by now are not sent any more: when each was due."""
+        """Skip the frames that are due by now and return their due times."""
         missed: list[float] = []
         self.piece -= self.piece % self._pieces
         while self.next_piece() is not None and self.next_due_s <= now_s:

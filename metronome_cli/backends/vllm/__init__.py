@@ -1,8 +1,7 @@
 """vLLM in this process: its own engine, driven by resumable streaming requests.
 
 A session is one request that stays open: each frame adds a chunk of tokens to it and asks for a few in return, and its
-cache stays in vLLM's pool in between. Only what is here and in `engine.py` touches vLLM, and only when an engine
-is made.
+cache stays in vLLM's pool in between. Only this package imports vLLM, and only when an engine is created.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from metronome_cli.core.errors import UsageError
 
 
 def need_vllm() -> None:
-    """Raises UsageError where vLLM is not installed."""
+    """Raise UsageError if vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
         raise UsageError(
             "--backend vllm needs vLLM, which is not installed here",

@@ -1,8 +1,8 @@
-"""What vLLM's engine is made with: the profile's pool, context and policy, and above them what the user passes on.
+"""Arguments of vLLM's engine: the profile's pool, context and policy, overridden by the user's own arguments.
 
-`--vllm-arg key=value` is any argument of vLLM's engine, a dash as good as an underscore; the value is read as YAML,
-so that `true`, `4` and `{"a": 1}` mean what they look like. Tensor, pipeline and data parallelism and several
-machines are such arguments, and none of them is looked at here.
+`--vllm-arg key=value` sets any argument of vLLM's engine; dashes and underscores are equivalent. The value is parsed as
+YAML, so `true`, `4` and `{"a": 1}` are a boolean, a number and a mapping. Arguments for parallelism and several
+machines are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from metronome_cli.core.errors import UsageError
 Arguments = dict[str, Any]
 OWN = {"model": "--model or --weights", "hf_overrides": "--policy, or sliding_window here"}
 SIZES_THE_POOL = ("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes")
-MOST_SEATS = 1024  # of our choosing; vLLM keeps a row for every seat
+MAX_SLOTS = 1024  # our choice; vLLM allocates a row per slot
 CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"  # GiB, whole
-_NULL_BLOCK = 1  # vLLM keeps one block for itself
+_NULL_BLOCK = 1  # blocks that vLLM reserves for itself
 
 
 def read_arguments(texts: Iterable[str]) -> Arguments:
-    """From "key=value" texts, a later one above an earlier. Raises UsageError."""
+    """Parse "key=value" texts; a later one overrides an earlier. Raises UsageError."""
     return dict(_read(text) for text in texts)
 
 
@@ -40,19 +40,19 @@ def _read(text: str) -> tuple[str, Any]:
         raise UsageError(f"--vllm-arg {text}: metronome sets {name}", hint=f"use {OWN[name]}")
     try:
         return name, yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError):  # a number too long, a date that is none
+    except (yaml.YAMLError, ValueError):  # for example a number that is too long or an invalid date
         return name, value
 
 
 def check_known(given: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raises UsageError for an argument that vLLM's engine does not take."""
+    """Raise UsageError for an argument that vLLM's engine does not accept."""
     for name in given:
         if name not in known:
             raise UsageError(f"--vllm-arg {name}: vLLM has no such argument", hint=unknown_hint(name, known))
 
 
 def fitted(profile: Profile, given: Mapping[str, Any], block_multiple: int = 1) -> Profile:
-    """The profile with vLLM's block size and context, and without a pool where vLLM is to size it itself.
+    """Return the profile with vLLM's block size and context, and without a pool if vLLM sizes it itself.
 
     Blocks are a multiple of `block_multiple` positions; a pool in blocks keeps its positions.
     """
@@ -72,16 +72,17 @@ def fitted(profile: Profile, given: Mapping[str, Any], block_multiple: int = 1) 
 
 
 def engine_arguments(
-    profile: Profile, model: str, seats: int, seed: int, given: Mapping[str, Any]
+    profile: Profile, model: str, slots: int, seed: int, given: Mapping[str, Any]
 ) -> Arguments:
-    """All arguments of one engine. `profile` is the fitted one. Raises UsageError for a policy that vLLM lacks."""
+    """Return all arguments of one engine. `profile` is the fitted one. Raises UsageError for a policy that vLLM
+    lacks."""
     own: Arguments = {
         "model": model,
         "seed": seed,
-        "max_num_seqs": min(seats, MOST_SEATS),
+        "max_num_seqs": min(slots, MAX_SLOTS),
         "max_model_len": _longest(profile),
-        "enable_prefix_caching": False,  # sessions share nothing, and a shared block would hide growth
-        "disable_log_stats": True,  # its own lines; the statistics come to us
+        "enable_prefix_caching": False,  # sessions share no prefix, and a shared block would hide growth
+        "disable_log_stats": True,  # no log lines; the statistics are read directly
     }
     if profile.kv_pool is not None:
         own["block_size"] = profile.kv_pool.block_size
@@ -96,7 +97,7 @@ def engine_arguments(
 
 
 def _longest(profile: Profile) -> int:
-    """vLLM starts only when one session of this length fits into the pool."""
+    """Return the longest context that fits into the pool: vLLM does not start with a longer one."""
     context, pool = profile.shape.need("context_length"), profile.kv_pool
     if pool is None or not profile.policy_spec.grows:
         return context
@@ -104,13 +105,13 @@ def _longest(profile: Profile) -> int:
 
 
 def window_overrides(policy: CachePolicySpec, layers: int) -> Arguments:
-    """What a model's configuration must say for vLLM to keep a window. Raises UsageError for what it cannot keep."""
+    """Return the overrides of a model's configuration for a window policy. Raises UsageError for other policies."""
     if policy.kind == "unbounded":
         return {}
     if policy.kind != "window" or policy.sinks:
         raise UsageError(
-            f"--backend vllm cannot keep {policy}: vLLM keeps a cache whole, or under a sliding window without sinks",
-            hint=f"use 'window({policy.window})' or unbounded; --backend in-process keeps {policy}",
+            f"--backend vllm does not support {policy}: vLLM has unbounded caches, and windows without sinks",
+            hint=f"use 'window({policy.window})' or unbounded; --backend in-process supports {policy}",
         )
     return {
         "sliding_window": policy.window,
@@ -122,7 +123,7 @@ def window_overrides(policy: CachePolicySpec, layers: int) -> Arguments:
 def make_room(
     arguments: Mapping[str, Any], profile: Profile, environ: MutableMapping[str, str] = os.environ
 ) -> None:
-    """On a processor vLLM allows the cache a few GiB that are set beforehand: allow what the pool takes."""
+    """On a CPU, raise vLLM's limit of cache memory to the size of the pool."""
     blocks = arguments.get("num_gpu_blocks_override")
     if CPU_SPACE in environ or blocks is None or profile.kv_pool is None:
         return

@@ -1,6 +1,6 @@
 """vLLM in this process as a backend: a fresh engine for each trial, in an event loop of its own.
 
-Real time only, since the engine steps by itself. An engine's start takes as long as loading the model does.
+Real time only, since the engine schedules its own steps. Starting an engine includes loading the model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from metronome_cli.backends.interface import BackendTraits, KvDemand, RunSetup
 from metronome_cli.backends.streaming.event_loop import EventLoopThread
 from metronome_cli.backends.streaming.run import StreamingRun
-from metronome_cli.backends.vllm.arguments import MOST_SEATS, Arguments, engine_arguments, make_room
+from metronome_cli.backends.vllm.arguments import MAX_SLOTS, Arguments, engine_arguments, make_room
 from metronome_cli.backends.vllm.engine import StreamingEngine, plain
 from metronome_cli.backends.vllm.host import VllmHost
 from metronome_cli.backends.vllm.monitor import EngineMonitor, blocks_at, frame_blocks
@@ -27,12 +27,13 @@ from metronome_cli.core.clock import RealClock
 WARM_UP_S = 600.0  # longest
 STOP_S = 60.0  # longest wait for the engine to stop
 _NAP_S = 0.2
-EngineMaker = Callable[[Arguments, PoolGauge], StreamingEngine]  # an engine that is not started yet
+EngineMaker = Callable[[Arguments, PoolGauge], StreamingEngine]  # returns an engine that is not started
 
 
 @dataclass(frozen=True, slots=True)
 class VllmSetup:
-    """Which model, and what is passed on to vLLM's engine. `block_multiple`: of a block's positions, on this device."""
+    """Model and arguments of vLLM's engine. `block_multiple`: a block's positions are a multiple of it on this
+    device."""
 
     model: str
     given: Arguments = field(default_factory=dict)
@@ -40,17 +41,17 @@ class VllmSetup:
 
     @property
     def weights(self) -> str:
-        """Where they are from."""
+        """Where the weights come from."""
         return "random" if self.given.get("load_format") == "dummy" else self.model
 
     @property
     def slots(self) -> int:
         """Most sessions of one trial."""
-        most = int(self.given.get("max_num_seqs") or MOST_SEATS)
+        most = int(self.given.get("max_num_seqs") or MAX_SLOTS)
         return most * int(self.given.get("data_parallel_size") or 1)
 
     def arguments(self, profile: Profile, slots: int, seed: int) -> Arguments:
-        """All of one engine. Raises UsageError."""
+        """Return all arguments of one engine. Raises UsageError."""
         return engine_arguments(profile, self.model, slots, seed, self.given)
 
 
@@ -69,9 +70,7 @@ class VllmBackend:
     def __init__(self, vllm: VllmSetup, make_engine: EngineMaker, profile: Profile, seed: int) -> None:
         self._vllm = vllm
         self._make_engine = make_engine
-        arguments = vllm.arguments(
-            profile, 1, seed
-        )  # a policy that vLLM lacks is refused before anything runs
+        arguments = vllm.arguments(profile, 1, seed)  # rejects an unsupported policy before anything runs
         self._description: dict[str, Any] = {
             "engine": "vllm",
             "version": _version(),
@@ -123,7 +122,7 @@ def _unless_stopped(
     start: Coroutine[Any, Any, None],
     stopped: Callable[[], bool],
 ) -> None:
-    """Wait for the engine, or give it up when the command is stopped. Raises EngineError."""
+    """Wait for the engine to start; cancel it if the command is stopped. Raises EngineError."""
     started = asyncio.run_coroutine_threadsafe(start, loop.loop)
     while not concurrent.futures.wait([started], _NAP_S).done:
         if stopped():

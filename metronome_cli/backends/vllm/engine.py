@@ -1,7 +1,7 @@
 """vLLM's asynchronous engine.
 
-`Streams` is what a driver needs of it; `VllmEngine` is vLLM itself, which lives in the event loop that started it. What
-vLLM logs goes to a file, since standard output is the report's; the reason of a failure is the first exception there.
+`StreamingEngine` is its interface for sessions; `VllmEngine` is vLLM itself, in the event loop that started it. vLLM's
+log goes to a file, because standard output is for the report; the cause of a failure is the first exception there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOG_CONFIGURATION = "VLLM_LOGGING_CONFIG_PATH"
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Token ids that join a session's cache, and how many are asked for in return, one at the least."""
+    """Token ids to append to a session's cache, and the number of output tokens requested, at least 1."""
 
     tokens: Sequence[int]
     out: int
@@ -30,43 +30,43 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class TokensReceived:
-    """Token ids that came; `done`: those of the chunk are complete."""
+    """Output token ids; `done`: the chunk's output is complete."""
 
     tokens: Sequence[int]
     done: bool
 
 
 class StreamingEngine(Protocol):
-    """An engine of resumable requests. Chunks of one request follow each other: the next one after `done`."""
+    """An engine with resumable requests. The next chunk of a request follows after `done`."""
 
     gauge: PoolGauge
     vocab: int
-    context: int  # positions; a request that passes it may take the engine with it
-    seats: int
+    context: int  # positions; a longer request may crash the engine
+    slots: int
 
     async def start(self) -> None:
-        """Load the model and make the pool; the attributes above hold from then on. Raises EngineError."""
+        """Load the model and allocate the pool. Sets the attributes above. Raises EngineError."""
 
     def give_up(self) -> None:
-        """End a start that is under way, from another thread: `start` raises EngineError soon."""
+        """Cancel a running `start` from another thread; it then raises EngineError."""
 
     def talk(self, name: str, chunks: AsyncIterator[Chunk]) -> AsyncGenerator[TokensReceived, None]:
-        """Open a request. Raises EngineError when the engine dies; closing the generator ends the request."""
+        """Open a request. Raises EngineError if the engine fails; closing the generator ends the request."""
 
     async def stop(self) -> None:
-        """End the engine and its processes. A second time does nothing."""
+        """End the engine and its processes. A second call does nothing."""
 
     def describe(self) -> dict[str, Any]:
-        """What ran, for a report."""
+        """Describe the engine for a report."""
 
 
 class VllmEngine:
-    """Implements `Streams`."""
+    """Implements `StreamingEngine` with vLLM."""
 
     def __init__(self, arguments: Mapping[str, Any], gauge: PoolGauge, log: EngineLog) -> None:
         self.gauge = gauge
         self.arguments = dict(arguments)
-        self.vocab = self.context = self.seats = 0
+        self.vocab = self.context = self.slots = 0
         self._log = log
         self._llm: Any = None
 
@@ -75,23 +75,23 @@ class VllmEngine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self._log.mark()
-        try:  # the loop stands still meanwhile, and nobody else is in it yet
+        try:  # blocks the event loop, in which nothing else runs yet
             self._llm = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(**self.arguments), stat_loggers=[statistics_for(self.gauge)]
             )
-        except Exception as error:  # whatever vLLM and the model's code raise
+        except Exception as error:  # vLLM and model code may raise anything
             raise _failure("vLLM did not start", self._log.reason(error)) from error
         self._read(self._llm.vllm_config)
 
     def give_up(self) -> None:
-        for process in multiprocessing.active_children():  # all of them are vLLM's
+        for process in multiprocessing.active_children():  # only vLLM starts processes here
             process.terminate()
 
     def _read(self, config: Any) -> None:
         engines = config.parallel_config.data_parallel_size
         self.vocab = int(config.model_config.get_vocab_size())
         self.context = int(config.model_config.max_model_len)
-        self.seats = int(config.scheduler_config.max_num_seqs) * engines
+        self.slots = int(config.scheduler_config.max_num_seqs) * engines
         self.gauge.begin((config.cache_config.num_gpu_blocks or 0) - engines, engines)
 
     def talk(self, name: str, chunks: AsyncIterator[Chunk]) -> AsyncGenerator[TokensReceived, None]:
@@ -106,8 +106,8 @@ class VllmEngine:
                 part = output.outputs[0]
                 yield TokensReceived(part.token_ids, part.finish_reason in ("length", "stop"))
         except (EngineDeadError, EngineGenerateError) as error:
-            await asyncio.sleep(0.2)  # its processes are still writing what happened
-            raise _failure("vLLM's engine died", self._log.reason(error)) from error
+            await asyncio.sleep(0.2)  # its processes are still writing the cause to the log
+            raise _failure("vLLM's engine stopped", self._log.reason(error)) from error
         finally:
             await outputs.aclose()
 
@@ -134,7 +134,7 @@ def _failure(what: str, reason: str) -> EngineError:
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it."""
+    """Return the value as JSON types."""
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -143,7 +143,7 @@ def plain(value: Any) -> Any:
 
 
 def sampling(out: int) -> Any:
-    """Exactly `out` tokens, the likeliest ones, as they come."""
+    """Return sampling parameters for exactly `out` tokens, greedy, streamed as deltas."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -165,7 +165,7 @@ async def _inputs(chunks: AsyncIterator[Chunk]) -> AsyncGenerator[Any, None]:
 
 
 def statistics_for(gauge: PoolGauge) -> Any:
-    """vLLM's factory of loggers, one for each engine, which hand a scheduler's statistics to the gauge."""
+    """Return vLLM's factory of loggers, one per engine, which pass a scheduler's statistics to the gauge."""
     from vllm.v1.metrics.loggers import StatLoggerBase
 
     class Statistics(StatLoggerBase):  # type: ignore[misc]
@@ -190,13 +190,13 @@ def statistics_for(gauge: PoolGauge) -> Any:
                 )
 
         def log_engine_initialized(self) -> None:
-            """Nothing to say."""
+            """Log nothing."""
 
     return Statistics
 
 
 def known_arguments() -> set[str]:
-    """What vLLM's engine takes."""
+    """Return the argument names that vLLM's engine accepts."""
     from dataclasses import fields
 
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -205,17 +205,17 @@ def known_arguments() -> set[str]:
 
 
 def block_multiple() -> int:
-    """What a block's positions must be a multiple of: 32 for attention on a processor, nothing special elsewhere."""
+    """Return the number that a block's positions must be a multiple of: 32 on a CPU, 1 elsewhere."""
     from vllm.platforms import current_platform
 
     return 32 if current_platform.is_cpu() else 1
 
 
 def prepare(log: EngineLog, environ: Any = os.environ) -> None:
-    """Before an engine is made: vLLM's log to our file, unless the user has said where; nothing is fetched or told."""
+    """Set vLLM's environment before an engine is created: log file, no downloads, no usage statistics."""
     if not environ.get(LOG_CONFIGURATION) or EngineLog.is_ours(environ[LOG_CONFIGURATION]):
         environ[LOG_CONFIGURATION] = str(log.configuration)
         log.take_over()
     environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     environ.setdefault("TQDM_DISABLE", "1")
-    environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched here
+    environ.setdefault("HF_HUB_OFFLINE", "1")  # no downloads

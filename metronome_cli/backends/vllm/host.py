@@ -1,4 +1,4 @@
-"""Sessions on one vLLM engine, in the event loop that the engine lives in."""
+"""Sessions on one vLLM engine, in the event loop of the engine."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class VllmHost(LocalHost[VllmSession]):
         self._begun = False
 
     def open(self, session: SessionSpec) -> None:
-        """Start a session. One that starts while others send audio is new, whatever its age: prefilling its past
-        would delay them.
+        """Start a session. One that starts while others send audio has age 0, since prefilling its past would
+        delay them.
         """
         if self._begun:
             session = replace(session, age_s=0.0)
@@ -42,7 +42,7 @@ class VllmHost(LocalHost[VllmSession]):
             now=self._clock.now,
             tell=self.inbox.append,
         )
-        self.add(session.index, opened, opened.live(self._gate))
+        self.add(session.index, opened, opened.run(self._gate))
 
     def begin(self, at_s: float) -> None:
         self._begun = True

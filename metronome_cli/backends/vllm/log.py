@@ -1,4 +1,4 @@
-"""vLLM's log, in a file of its own: what all its processes write, and why they died."""
+"""Log file of vLLM's processes, and the cause of a failure in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAIL_BYTES = 1 << 20
 
 
 class EngineLog:
-    """A file that vLLM's processes append to. `close` removes it unless it is to be kept."""
+    """A log file that vLLM's processes append to. `close` removes it unless it must be kept."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -30,19 +30,19 @@ class EngineLog:
 
     @staticmethod
     def is_ours(configuration: str) -> bool:
-        """Whether that file was made here, by a run before this one."""
+        """True if an earlier run of this process created the file."""
         return Path(configuration).parent.name.startswith(_PREFIX)
 
     def take_over(self) -> None:
-        """In this process, which may have read another configuration before; its children read this one."""
+        """Configure logging in this process; child processes read the same configuration."""
         logging.config.dictConfig(_configuration(self.file))
 
     def mark(self) -> None:
-        """A new engine begins: what stands there so far was another's."""
+        """Ignore all lines so far, which belong to an earlier engine."""
         self._from = self.file.stat().st_size
 
     def reason(self, error: BaseException) -> str:
-        """The first exception or death in the log since the mark, else what the error itself says."""
+        """Return the first exception or process death in the log since the mark, else the text of `error`."""
         for line in self._lines():
             if found := _EXCEPTION.match(line):
                 return _short(found["what"] or line)
@@ -56,7 +56,7 @@ class EngineLog:
             return file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
 
     def close(self, *, keep: bool = False) -> None:
-        """Remove the file, or leave it for the user to read."""
+        """Remove the file, or keep it for the user."""
         if not keep:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -67,7 +67,7 @@ def _short(text: str) -> str:
 
 
 def _configuration(file: Path) -> dict[str, Any]:
-    """Python's logging, for vLLM's processes."""
+    """Return the configuration of Python's logging for vLLM's processes."""
     return {
         "version": 1,
         "disable_existing_loggers": False,

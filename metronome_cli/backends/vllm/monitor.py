@@ -1,4 +1,4 @@
-"""What a vLLM engine shows of itself, and what the profile says of its cache."""
+"""State of a vLLM engine, and the pool demand of a session by its profile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metronome_cli.forecast.occupancy_trace import OccupancyTrace, clean_trace
 class EngineMonitor:
     """Implements `Monitor` on an engine's own statistics. `stop` ends the engine.
 
-    The pool is full if a session was stuck while hardly a block was free; the instant is when it became so.
+    The pool is full if a session got no answer while the pool was nearly full; the time is when it became nearly full.
     """
 
     def __init__(self, engine: StreamingEngine, clock: Clock, stop: Callable[[], None]) -> None:
@@ -26,7 +26,7 @@ class EngineMonitor:
         self._stop = stop
         self._pool_full_s: float | None = None
         self._leaving_s: float | None = (
-            None  # when the first session ended: from then on occupancy tells of fewer
+            None  # when the first session ended; later occupancy is of fewer sessions
         )
         self._at_end: BackendStats | None = None
 
@@ -41,7 +41,7 @@ class EngineMonitor:
             self._leaving_s = self._clock.now()
 
     def _nearly_full_since(self) -> float | None:
-        """Since when hardly a block is free, on the trial clock; None: some are."""
+        """Since when the pool is nearly full, on the trial clock; None if it is not."""
         since = self._gauge.nearly_full_since
         return None if since is None else max(0.0, self._clock.now() - (self._gauge.clock() - since))
 
@@ -57,7 +57,7 @@ class EngineMonitor:
         )
 
     def _trace(self) -> OccupancyTrace:
-        """Occupancy of all sessions, from time 0 to a full pool, on the trial clock."""
+        """Return the occupancy trace with all sessions, from time 0 to a full pool, on the trial clock."""
         begin = self._gauge.clock() - self._clock.now()
         samples = [(at - begin, level) for at, level in list(self._gauge.trace) if at >= begin]
         ends_s = [instant for instant in (self._pool_full_s, self._leaving_s) if instant is not None]
@@ -69,7 +69,7 @@ class EngineMonitor:
 
 
 def blocks_at(profile: Profile, age_s: float) -> int:
-    """Most blocks of one session up to that age; 0 if vLLM sizes the pool itself."""
+    """Return the most blocks of one session up to that age; 0 if vLLM sizes the pool itself."""
     if profile.kv_pool is None:
         return 0
     seen = math.ceil(profile.positions_at(age_s) / profile.kv_pool.block_size)
@@ -78,7 +78,7 @@ def blocks_at(profile: Profile, age_s: float) -> int:
 
 
 def window_blocks(profile: Profile) -> int | None:
-    """Most blocks of a session under a window; None where there is none."""
+    """Return the most blocks of a session under a window; None without a window."""
     assert profile.kv_pool is not None
     frame = frame_positions(profile)
     return profile.policy_spec.most_blocks(
@@ -87,10 +87,10 @@ def window_blocks(profile: Profile) -> int | None:
 
 
 def frame_positions(profile: Profile) -> int:
-    """Most positions that one frame adds."""
+    """Return the most positions that one frame adds."""
     return math.ceil(max(profile.tokens.per_frame(True), profile.tokens.per_frame(False)))
 
 
 def frame_blocks(profile: Profile) -> int:
-    """Most blocks that one frame takes at once, in a cache whose last block is partly used."""
+    """Return the most blocks that one frame allocates, if the last block of the cache is partly used."""
     return 1 if profile.kv_pool is None else math.ceil(frame_positions(profile) / profile.kv_pool.block_size)

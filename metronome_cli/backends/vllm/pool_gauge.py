@@ -1,11 +1,11 @@
-"""The pool of a vLLM engine as its scheduler states it after every step.
+"""Pool state of a vLLM engine, as its scheduler reports it after each step.
 
-Occupancy is the share of blocks in use. Sessions between two frames count as neither running nor waiting, and so do
-all of them in an engine that has stalled: both read 0 while nothing moves, so nothing is concluded from them. The pool
-counts as nearly full while fewer blocks are free than one session's frame may need. With several engines (data
-parallelism) blocks and sessions are added up, and one that is nearly full is enough.
+Occupancy is the share of blocks in use. vLLM counts sessions between two frames, and all sessions of a stalled engine,
+as neither running nor waiting, so these counts are not used for conclusions. The pool counts as nearly full while fewer
+blocks are free than one frame of a session may need. With several engines (data parallelism) blocks and sessions are
+summed, and one nearly full engine is enough.
 
-Known error: an engine that does nothing says nothing, so after the last session left the last statement stands.
+Known error: an idle engine reports nothing, so the last report remains after the last session has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SAMPLE_S = 0.1  # between samples of the trace
 
 
 class PoolGauge:
-    """Takes what schedulers state, in one thread; read from any. `frame_blocks`: what a frame may need at once."""
+    """Collects scheduler reports in one thread; any thread may read. `frame_blocks`: most blocks that a frame needs."""
 
     def __init__(self, frame_blocks: int = 1, clock: Callable[[], float] = time.perf_counter) -> None:
         self.total_blocks = 0
@@ -33,12 +33,12 @@ class PoolGauge:
         self._states: dict[int, tuple[float, int, int]] = {}  # engine -> occupancy, running, waiting
 
     def begin(self, total_blocks: int, engines: int = 1) -> None:
-        """The engine stands: blocks that sessions can have, of all engines together."""
+        """Set the number of blocks available to sessions, over all engines."""
         self.total_blocks = total_blocks
         self.engines = max(1, engines)
 
     def take(self, engine: int, occupancy: float, running: int, waiting: int) -> None:
-        """One scheduler's statement."""
+        """Record the report of one scheduler."""
         self._states = self._states | {engine: (occupancy, running, waiting)}
         fullest = max(state[0] for state in self._states.values())
         self.occupancy_max = max(self.occupancy_max, fullest)
@@ -52,15 +52,15 @@ class PoolGauge:
             self.nearly_full_since = now
 
     def preempted(self, count: int) -> None:
-        """Sessions whose cache was taken away."""
+        """Count sessions whose cache was preempted."""
         self.preemptions += count
 
     def forget(self) -> None:
-        """What was seen so far was not the run's."""
+        """Discard all reports from before the run."""
         self.occupancy_max, self.preemptions, self.trace = 0.0, 0, []
 
     def pool(self) -> PoolState:
-        """All engines together."""
+        """Return the state of all engines together."""
         states = list(self._states.values())
         share = sum(state[0] for state in states) / self.engines
         return PoolState(

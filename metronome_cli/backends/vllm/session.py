@@ -1,18 +1,17 @@
-"""One live session on an engine of resumable requests: chunks of tokens out on the beat, tokens back, a named end.
+"""One session on an engine with resumable requests: paced chunks of tokens in, tokens out, a named end reason.
 
-    finished    its time was over                  lost_beat   answers fell behind by the profile's limit
-    silenced    its time was over, and it waited   context     it filled the model's context, and that ended it
-    shed        sent away by this side             engine      the engine died
+        completed         the lifetime is over                      fell_behind    answers behind by the profile's limit
+    completed_silent  the lifetime is over, frames unanswered   context_limit  it filled the model's context
+    shed              closed by the load generator              engine_error   the engine stopped
 
-A frame's sound becomes tokens (models/audio/audio_tokens.py), before them the last token of the answer before:
-the engine
-drops that one from its cache, as does any decoder that has not been fed it yet. A frame's latency runs from the
-planned instant at which its last sample has arrived to the last token of its answer. A frame waits on this side while
-the one before it is not answered, just as the engine would let it wait. One that owes no answer still gets a token,
-the least that can be asked for, which is thrown away.
+A chunk holds the last token of the previous answer and the audio tokens of the frame (models/audio/audio_tokens.py):
+the last token of an answer is not in the engine's cache, since no step has consumed it. A frame's latency runs from
+the planned time at which its last sample has arrived to the last token of its answer. A frame waits in this process
+while the one before it is unanswered, as it would in the engine. A frame that owes no answer still requests 1 token,
+the minimum, which is discarded.
 
-Who answers, but too late, is behind; a session that has been quiet for `give_up_s` is not behind but stuck: its frames
-count as empty, and late by that time.
+A session whose answers come too late is behind. A session without an answer for `give_up_s` is stuck: its frames count
+as empty, with that latency.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ from metronome_cli.core.types import EndReason, SessionOver
 from metronome_cli.load.workload import Workload
 from metronome_cli.models.audio.audio_tokens import audio_to_tokens
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @dataclass(slots=True)
 class _PendingFrame:
-    due_s: float  # -inf: not a frame but the past
+    due_s: float  # -inf: the session's past, not a frame
     tokens: list[int]
     out: int
-    told: bool = False
+    reported: bool = False
 
 
 class VllmSession:
@@ -70,10 +69,10 @@ class VllmSession:
     ) -> None:
         index = self.index = session.index
         self.age_s = session.age_s
-        self.start_s = math.inf  # of its first sample
+        self.start_s = math.inf  # time of the first sample
         self.end_s = math.inf
         self.next_due_s = math.inf
-        self.positions = 0  # of its cache, the chunk under way included
+        self.positions = 0  # in its cache, including the chunk in progress
         self._engine = engine
         self._profile = profile
         self._stream = workload.audio.stream(index)
@@ -86,30 +85,32 @@ class VllmSession:
         self._tell = tell
         self._outbox: asyncio.Queue[_PendingFrame] = asyncio.Queue()
         self._waiting: deque[_PendingFrame] = deque()
-        self._free = asyncio.Event()  # no chunk is under way
+        self._free = asyncio.Event()  # set if no chunk is in progress
         self._free.set()
-        self._said: list[int] = []  # of the answer under way
+        self._reply: list[int] = []  # tokens of the answer in progress
         self._unfed: list[int] = []
-        self._heard_s = 0.0
+        self._received_s = 0.0
 
     @property
     def horizon_s(self) -> float:
-        """No record of a frame due before this instant is still to come."""
-        untold = (frame.due_s for frame in list(self._waiting) if not frame.told)
-        return min(next(untold, math.inf), self.next_due_s)
+        """All results of frames due before this instant have been reported."""
+        unreported = (frame.due_s for frame in list(self._waiting) if not frame.reported)
+        return min(next(unreported, math.inf), self.next_due_s)
 
-    async def live(self, gate: asyncio.Event) -> None:
-        """The whole session; frames start when the gate is open. Tells its end, whatever happens."""
+    async def run(self, gate: asyncio.Event) -> None:
+        """Run the session. Frames start when the gate is open. Its end is always reported."""
         reason: EndReason = "shed"
         detail = ""
         try:
-            await _first_to_end(self._listen(), self._speak(gate))
+            await _first_to_end(self._receive(), self._send_frames(gate))
         except SessionOver as over:
             reason, detail = over.reason, over.detail
         except EngineError as error:
             reason = "context_limit" if self.positions > self._engine.context else "engine_error"
             detail = error.message
-        except Exception as error:  # a fault of this side: nobody waits for the task, so it must be told
+        except (
+            Exception
+        ) as error:  # a bug in this process; no code awaits this task, so the error is sent as an event
             reason, detail = "generator_error", f"{type(error).__name__}: {error}"[:200]
         finally:
             self.next_due_s = math.inf
@@ -117,26 +118,26 @@ class VllmSession:
 
     # -- the user's side ----------------------------------------------------------------------------------------
 
-    async def _speak(self, gate: asyncio.Event) -> None:
-        came_s = self._now()
+    async def _send_frames(self, gate: asyncio.Event) -> None:
+        began_s = self._now()
         past = min(self._profile.positions_at(self.age_s), self._engine.context - 1)
         if self.age_s and past > 0:
             self._put(_PendingFrame(-math.inf, self._past(past), 0))
             await self._answered()
-        self._tell(SessionStarted(self.index, self._now() - came_s))
+        self._tell(SessionStarted(self.index, self._now() - began_s))
         await gate.wait()
         await self._pace(self._now() + self._phase_s)
         raise SessionOver("completed" if await self._last_answer() else "completed_silent")
 
     def _past(self, count: int) -> list[int]:
-        """Tokens that nobody else has said. [count]"""
+        """Return random tokens that differ between sessions. [count]"""
         rng = np.random.default_rng([self._seed, self.index])
         return [int(token) for token in rng.integers(0, self._engine.vocab, count)]
 
     async def _pace(self, start_s: float) -> None:
         period_s, out = self._profile.frame.period_s, self._profile.tokens.decode
         self.start_s, self.end_s = start_s, start_s + self._lifetime_s
-        self._heard_s = start_s
+        self._received_s = start_s
         frame = 0
         while start_s + (frame + 1) * period_s <= self.end_s + 1e-9:
             due_s = self.next_due_s = start_s + (frame + 1) * period_s
@@ -145,12 +146,13 @@ class VllmSession:
             await asyncio.sleep(due_s - self._now())
             self._put(_PendingFrame(due_s, tokens, out.speaking if speaks else out.listening))
             self._tell(FrameSent(due_s, self._now() - due_s))
-            self._look()
+            self._give_up_frames()
             frame += 1
         self.next_due_s = math.inf
 
     def _tokens(self, frame: int) -> list[int]:
-        """What the profile says a frame adds, on average; one at the least, since an empty chunk is none."""
+        """Return the audio tokens of a frame: the profile's mean number, at least 1, since a chunk must not be
+        empty."""
         each = self._profile.tokens.prefill
         count = max(1, math.floor((frame + 1) * each) - math.floor(frame * each))
         return audio_to_tokens(self._stream.frame(frame), count, self._engine.vocab)
@@ -161,24 +163,24 @@ class VllmSession:
 
     async def _answered(self) -> None:
         while self._waiting:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _last_answer(self) -> bool:
-        """Whether everything was answered before it had to be given up."""
+        """Wait for the open answers. Return True if none had to be given up."""
         while self._waiting and not self._stuck():
-            await asyncio.sleep(_LOOK_S)
-        self._look()
+            await asyncio.sleep(_POLL_S)
+        self._give_up_frames()
         return not self._waiting
 
     # -- the engine's side --------------------------------------------------------------------------------------
 
-    async def _listen(self) -> None:
-        talk = self._engine.talk(f"session-{self.index}", self._chunks())
+    async def _receive(self) -> None:
+        tokens = self._engine.talk(f"session-{self.index}", self._chunks())
         try:
-            async for heard in talk:
-                self._take(heard)
+            async for received in tokens:
+                self._on_tokens(received)
         finally:
-            await talk.aclose()
+            await tokens.aclose()
         raise SessionOver("connection_closed", "the engine ended the request")
 
     async def _chunks(self) -> AsyncGenerator[Chunk, None]:
@@ -190,16 +192,16 @@ class VllmSession:
             self.positions += len(chunk.tokens) + chunk.out - 1
             yield chunk
 
-    def _take(self, heard: TokensReceived) -> None:
-        now = self._heard_s = self._now()
-        self._said.extend(heard.tokens)
-        if not heard.done:
+    def _on_tokens(self, received: TokensReceived) -> None:
+        now = self._received_s = self._now()
+        self._reply.extend(received.tokens)
+        if not received.done:
             return
         frame = self._waiting.popleft()
-        delivered = self._said[: frame.out]
-        self._unfed, self._said = delivered[-1:], []
+        delivered = self._reply[: frame.out]
+        self._unfed, self._reply = delivered[-1:], []
         self._free.set()
-        if frame.due_s > -math.inf and not frame.told:
+        if frame.due_s > -math.inf and not frame.reported:
             self._tell(FrameResult(self.index, frame.due_s, now, frame.out, len(delivered)))
         if len(self._waiting) > self._profile.frame.max_backlog:
             raise SessionOver("fell_behind", f"{len(self._waiting)} frames behind")
@@ -207,23 +209,23 @@ class VllmSession:
     def _stuck(self) -> bool:
         if not self._waiting:
             return False
-        return self._now() - max(self._heard_s, self._waiting[0].due_s) >= self._give_up_s
+        return self._now() - max(self._received_s, self._waiting[0].due_s) >= self._give_up_s
 
-    def _look(self) -> None:
-        """Give up the frames that nothing came for."""
+    def _give_up_frames(self) -> None:
+        """Give up the frames without an answer."""
         if not self._stuck():
             return
         latest_s = self._now() - self._give_up_s
         for frame in self._waiting:
-            if frame.told or frame.due_s > latest_s:
+            if frame.reported or frame.due_s > latest_s:
                 continue
-            frame.told = True
+            frame.reported = True
             self._tell(FrameGivenUp())
             self._tell(FrameResult(self.index, frame.due_s, frame.due_s + self._give_up_s, frame.out, 0))
 
 
 async def _first_to_end(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run side by side until one raises; the others are cancelled and waited for."""
+    """Run coroutines concurrently until one ends or raises; cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

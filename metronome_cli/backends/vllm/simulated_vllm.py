@@ -1,4 +1,4 @@
-"""An engine of resumable requests without a model, for trying drivers. Nothing it reports is a measurement."""
+"""An engine with resumable requests but without a model, for tests. Its results are not measurements."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TICK_S = 0.002
 
 
 class SimulatedStreamingEngine:
-    """Implements `Streams`. A chunk takes `step_s`; a request keeps `window` positions, all where that is None.
+    """Implements `StreamingEngine`. A chunk takes `step_s`; a request keeps `window` positions, all if None.
 
-    Without a free block a request waits for ever and counts as neither running nor waiting, as in vLLM. A request that
-    passes `context` ends the engine, and so does `die`, and so do more than `chunks_of_life` chunks.
+    Without a free block a request waits forever and counts as neither running nor waiting, as in vLLM. The engine
+    fails if a request exceeds `context`, after `die`, and after `chunks_of_life` chunks.
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class SimulatedStreamingEngine:
         step_s: float = 0.001,
         window: int | None = None,
         context: int = 1 << 20,
-        seats: int = 64,
+        slots: int = 64,
         chunks_of_life: float = math.inf,
     ) -> None:
         self.gauge = gauge
         self.vocab = 512
         self.context = context
-        self.seats = seats
-        self.chunks: dict[str, list[Chunk]] = {}  # by request, what came
+        self.slots = slots
+        self.chunks: dict[str, list[Chunk]] = {}  # received chunks by request
         self.stopped = False
         self._blocks = blocks
         self._block_tokens = block_tokens
@@ -58,7 +58,7 @@ class SimulatedStreamingEngine:
         self.stopped = True
 
     def die(self, reason: str) -> None:
-        """Every request fails from now on."""
+        """Make every request fail from now on."""
         self._death = reason
 
     def describe(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class SimulatedStreamingEngine:
         need = self._need(positions)
         while sum(self._held.values()) - self._held[name] + need > self._blocks:
             self._live(positions)
-            self._held[name] += self._blocks - sum(self._held.values())  # what is left is taken too
+            self._held[name] += self._blocks - sum(self._held.values())  # the remaining blocks are taken too
             self._state(0)
             await asyncio.sleep(_TICK_S)
         self._held[name] = need

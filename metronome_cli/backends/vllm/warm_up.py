@@ -1,7 +1,7 @@
-"""The first request of a fresh engine: pays what only the first steps pay, and shows whether a window is kept.
+"""The first request of a new engine: absorbs one-time costs and checks whether a window is applied.
 
-A session is given twice its window and a little more, then a few frames. Under a window its blocks stay few; an engine
-that holds all of them keeps the cache whole, whatever the configuration of the model says.
+A session is fed more than twice its window, then a few frames. If the engine applies the window, its blocks stay few;
+if it holds all of them, it ignores the window in the model's configuration.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from metronome_cli.core.errors import UsageError
 from metronome_cli.core.types import PoolState
 
 FRAMES = 4
-_STATED_S = 0.1  # a scheduler's statement follows the answer
+_STATED_S = 0.1  # s; a scheduler's report follows the answer
 _SPARE_BLOCKS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUpResult:
-    """What was seen: positions fed, and blocks that were held then."""
+    """Positions fed, and blocks held after them."""
 
     positions: int
     blocks: int
 
 
 async def warm(engine: StreamingEngine, profile: Profile) -> WarmUpResult:
-    """Feed one session and let it go. Raises EngineError."""
+    """Feed one session and end it. Raises EngineError."""
     frame = frame_positions(profile)
     first = max(1, first_positions(profile, engine.context, engine.gauge.pool()))
     counts = [first, *([frame] * FRAMES)]
@@ -40,7 +40,7 @@ async def warm(engine: StreamingEngine, profile: Profile) -> WarmUpResult:
         for count in counts:
             await answered.acquire()
             yield Chunk([(7 * place) % engine.vocab for place in range(count)], 1)
-        await asyncio.Event().wait()  # the request stays open, or its blocks would be free
+        await asyncio.Event().wait()  # keep the request open, or its blocks would be freed
 
     talk = engine.talk("warm-up", feed())
     left = len(counts)
@@ -59,7 +59,7 @@ async def warm(engine: StreamingEngine, profile: Profile) -> WarmUpResult:
 
 
 def first_positions(profile: Profile, context: int, pool: PoolState) -> int:
-    """Twice the window and some blocks more, where model and pool have room for so much; else one frame."""
+    """Return twice the window and some blocks more, if context and pool allow it; else one frame."""
     frame = frame_positions(profile)
     if profile.policy_spec.grows or profile.kv_pool is None:
         return frame
@@ -70,18 +70,18 @@ def first_positions(profile: Profile, context: int, pool: PoolState) -> int:
 
 
 def check_window(profile: Profile, seen: WarmUpResult) -> str | None:
-    """A sentence on the window that was asked for. Raises UsageError where the engine does not keep it."""
+    """Describe whether the requested window is applied. Raises UsageError if it is not."""
     most = None if profile.kv_pool is None else window_blocks(profile)
     if most is None:
         return None if profile.policy_spec.grows else "not checked: vLLM sizes the pool itself"
     assert profile.kv_pool is not None
     if seen.positions <= most * profile.kv_pool.block_size:
-        return f"not checked: the context or the pool has no room for twice {profile.policy_spec.window}"
+        return f"not checked: the context or the pool is smaller than twice {profile.policy_spec.window}"
     if seen.blocks == 0:
-        return "not checked: the engine states no occupancy"
+        return "not checked: the engine reports no occupancy"
     if seen.blocks > most:
         raise UsageError(
-            f"vLLM keeps this model's cache whole, whatever its sliding_window says: {seen.blocks} blocks held after "
+            f"vLLM ignores this model's sliding_window: {seen.blocks} blocks held after "
             f"{seen.positions} positions, where {profile.policy_spec} takes {most} at most",
             hint="use --policy unbounded, or a model whose attention vLLM runs under a window",
         )

@@ -1,16 +1,16 @@
-"""Which output answers which frame, for one session over the network.
+"""Matches output to the frames that it answers, for one session over the network.
 
 A frame's latency runs from the planned send time of its last sample to the message that answers it. How answers are
 matched is fixed before the first frame (`AnswerRule`):
 
     counted   output is counted in seconds against input, in order: frame k is answered when all output up to its end
-              has come, but for the hold-back, which is input that the server never answers until more input follows
+              has come, except the hold-back: input that the server does not answer until more input follows
     units     one message answers one unit of input, by the server's number of the unit, else in order
     bursts    from the first output of an answer to its end, the next output answers every frame that waits
     playback  frames of the model's own sound: backends/websocket/playback_answers.py
 
-The hold-back is learned in an idle call (backends/websocket/idle_call.py) and never grows in a session, so that
-lateness that comes later is seen in full. It shrinks if output comes that a smaller hold-back alone explains. Output
+The hold-back is measured in an idle call (backends/websocket/idle_call.py) and never grows in a session, so later
+lateness is measured in full. It shrinks if output arrives that only a smaller hold-back explains. Output
 that comes before any input that it could answer is not counted. A frame without an answer after `give_up_s` is empty.
 Known error: output that does not depend on the input, and that came while frames waited, answers them too early.
 """
@@ -37,7 +37,7 @@ class AnswerMatcher:
         self._session = session
         self._counted = rule.kind == "counted"
         self._units = rule.kind == "units"
-        self._pauses = self._units and rule.owed == "learned"  # in an answer, units may bring nothing
+        self._pauses = self._units and rule.owed == "learned"  # within an answer, a unit may have no output
         self._hold_back_s = rule.hold_back_s or 0.0
         self._period_s = period_s
         self._give_up_s = give_up_s
@@ -60,11 +60,11 @@ class AnswerMatcher:
         return max(0, math.ceil(missing_s / self._period_s - EPSILON_S))
 
     def sent_audio(self, seconds: float) -> None:
-        """Audio was sent."""
+        """Record that audio was sent."""
         self._sent_s += seconds
 
     def sent(self, due_s: float) -> None:
-        """A frame's last sample was due, and has been sent."""
+        """Record that the last sample of a frame was sent."""
         frame = self.sent_frames
         self.sent_frames += 1
         held_back = self.owes and (frame + 1) * self._period_s <= self._hold_back_s + EPSILON_S
@@ -106,7 +106,7 @@ class AnswerMatcher:
         return [self._answer(now_s)] if self._waiting and self._waiting[0][1] <= now_s else []
 
     def turn(self, speaking: bool, now_s: float, *, cut_off: bool = False) -> list[FrameResult]:
-        """An answer of the model began or ended. In bursts, nothing is owed after its end."""
+        """Record that an answer of the model began or ended. In bursts, nothing is owed after its end."""
         if self._counted or (self._units and not self._pauses):
             return []
         self.owes = speaking != self._pauses
@@ -115,18 +115,18 @@ class AnswerMatcher:
         return left
 
     def interrupt(self) -> None:
-        """The user's speech cancelled the answer, which ends it."""
+        """Record that the user's speech cancelled the answer."""
 
     def give_up(self) -> list[FrameResult]:
-        """The connection is gone: return the frames that wait, as empty."""
+        """After the connection was lost, return the waiting frames, as empty."""
         return self.expire(math.inf)
 
     def missed(self, due_s: float) -> list[FrameResult]:
-        """A frame was due without a connection: return it as empty if it is owed an answer."""
+        """Return a frame that was due without a connection, as empty, if it is owed an answer."""
         return [FrameResult(self._session, due_s, due_s + self._give_up_s, 1, 0)] if self.owes else []
 
     def expire(self, now_s: float) -> list[FrameResult]:
-        """Return the frames that nothing answered in time."""
+        """Return the frames that were not answered in time."""
         records = []
         while self._waiting and self._waiting[0][1] + self._give_up_s <= now_s:
             _, due_s = self._waiting.popleft()

@@ -1,8 +1,7 @@
 """A server over the network as a backend.
 
-The same server serves every trial: it cannot be made fresh from here, and its sessions are all new when a trial
-begins, whatever their number. The profile says period, deadline and objectives; its audio is brought to the
-protocol's rate.
+All trials use the same server: it cannot be restarted from here, and all sessions are new when a trial begins. The
+profile gives period, deadline and objectives; its audio is resampled to the protocol's rate.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ def start_local_host(setup: HostSetup) -> Sequence[SocketHost]:
 
 @dataclass(frozen=True, slots=True)
 class WebsocketSetup:
-    """Which server, and how: `protocol` "auto" finds it out; `scrape` is the address of its Prometheus metrics.
+    """Server and connection settings. `protocol` "auto" detects it; `scrape` is the address of its Prometheus metrics.
 
-    `workers`: number of processes that hold the sessions, with `ray` on the machines of that cluster; None: this one.
-    `model` is the name that vLLM's realtime endpoint serves, by its own list unless given. Keys come from the
-    environment (backends/websocket/endpoint.py).
+    `workers`: number of processes that hold the sessions, with `ray` on the machines of that cluster; None: this
+    process alone. `model` is the name that vLLM's realtime endpoint serves, by its own list unless given. Keys come
+    from the environment (backends/websocket/endpoint.py).
     """
 
     target: str
@@ -78,7 +77,7 @@ class WebsocketSetup:
     environ: Mapping[str, str] | None = field(default=None, repr=False)
 
     def find(self, period_s: float | None = None) -> Endpoint:
-        """The endpoint, after one connection, and an idle call if a frame period is given.
+        """Return the endpoint after one connection, and an idle call if a frame period is given.
 
         Raises UsageError, EngineError.
         """
@@ -98,7 +97,7 @@ class WebsocketSetup:
         return endpoint(self.target, protocol, self.limits, self.environ, model, self.ca_file, self.turn_end)
 
     def fetch(self) -> Callable[[], str] | None:
-        """What gets the text of one scrape; None without metrics. Raises UsageError if they cannot be used now."""
+        """Return a function that scrapes once; None without metrics. Raises UsageError if the scrape fails."""
         if self.scrape is None:
             return self._fetch_beside() if self.try_metrics else None
         get = partial(fetch, metrics_address(self.scrape), self.ca_file)
@@ -107,12 +106,12 @@ class WebsocketSetup:
         except OSError as error:
             raise UsageError(
                 f"--metrics-url {shown(self.scrape)}: {why_none(error)}",
-                hint="leave it out to measure without it",
+                hint="omit the option to measure without server metrics",
             ) from None
         return get
 
     def _fetch_beside(self) -> Callable[[], str] | None:
-        """The same at /metrics of the server's own address; None if no occupancy is there."""
+        """Return a function that scrapes /metrics of the server's own address; None if it reports no occupancy."""
         url = address(self.target, "/")
         beside = urlsplit(url)._replace(
             scheme="https" if url.startswith("wss") else "http", path="/metrics", query=""
@@ -123,7 +122,7 @@ class WebsocketSetup:
             return None
 
     def host_starter(self) -> HostStarter:
-        """Return what starts the processes that hold the sessions. Raises UsageError if a library is missing."""
+        """Return the function that starts the session hosts. Raises UsageError if a library is missing."""
         need_libraries()
         if self.ray is not None:
             need_ray()
@@ -132,15 +131,15 @@ class WebsocketSetup:
 
 
 def connect_backend(setup: WebsocketSetup, period_s: float, session_length_s: float) -> WebsocketBackend:
-    """The server as a backend, after one connection and an idle call. Raises UsageError, EngineError."""
-    starter = setup.host_starter()  # what it lacks is told before anything connects
+    """Return the server as a backend, after one connection and an idle call. Raises UsageError, EngineError."""
+    starter = setup.host_starter()  # a missing library is reported before anything connects
     found = setup.find(period_s)
     every_s = setup.scrape_every_s or min(EVERY_S, max(0.2, session_length_s / 120))
     return WebsocketBackend(found, starter, setup.fetch(), setup.metric, every_s)
 
 
 def at_rate(profile: Profile, sample_rate: int) -> Profile:
-    """The profile with its audio at the protocol's rate."""
+    """Return the profile with its audio at the protocol's rate."""
     frame = profile.frame.model_copy(update={"sample_rate": sample_rate})
     return profile.model_copy(update={"frame": frame})
 
@@ -183,7 +182,7 @@ class WebsocketBackend:
         return {**self.endpoint.describe(), "weights": "unknown"}
 
     def occupancy(self) -> float | None:
-        """The fullest engine's pool now, 0 to 1; None if the server's metrics do not tell it."""
+        """Return the occupancy of the fullest engine's pool now, 0 to 1; None if the metrics do not report it."""
         if self._fetch is None:
             return None
         try:
@@ -213,7 +212,7 @@ class WebsocketBackend:
         return StreamingRun(setup, hosts, monitor, clock)
 
     def _encoded_loop(self, setup: RunSetup, pacing: Pacing) -> EncodedLoop | None:
-        """The recording in Opus, encoded once for all sessions and trials, if the protocol carries it."""
+        """Return the recording in Opus, encoded once for all trials; None if the protocol does not carry Opus."""
         if self._encoded is None and self.endpoint.codec().wrap is not None:
             rate = setup.profile.frame.sample_rate
             self._encoded = encode_loop(setup.workload.audio, rate, pacing.period_s, pacing.pieces)

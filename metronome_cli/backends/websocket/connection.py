@@ -1,6 +1,6 @@
-"""A caller's end of a websocket, without a queue: a message goes to the session in the call that read it.
+"""The client side of a websocket, without a queue: each message is passed to the session in the call that read it.
 
-The library's own way is a queue and the wake-up of a task for each message, which is half of what a message costs.
+The library's own interface has a queue and wakes a task for each message, which takes half of the CPU time per message.
 Handshake, control frames, limits and closing stay the library's.
 """
 
@@ -20,56 +20,56 @@ from websockets.protocol import Event, State
 
 from metronome_cli.protocols.messages import Message
 
-UNTAKEN = 1 << 15  # bytes that the server has not taken: more, for long, is a stall
+MAX_UNSENT = 1 << 15  # bytes in the send buffer; more than that for the stall timeout ends the session
 
 
 class SessionConnection(ClientConnection):
-    """`hear` gets each message, `gone` is called once when the socket is lost. Neither may raise."""
+    """A connection that passes each message to `on_message`; `on_lost` is called once. Neither may raise."""
 
     def __init__(
         self,
         protocol: ClientProtocol,
         *,
-        hear: Callable[[Message], None],
-        gone: Callable[[], None],
+        on_message: Callable[[Message], None],
+        on_lost: Callable[[], None],
         **options: Any,
     ) -> None:
         super().__init__(protocol, **options)
-        self._hear = hear
-        self._gone = gone
+        self._on_message = on_message
+        self._on_lost = on_lost
         self._parts: list[bytes] = []
         self._text = False
         self._parting = False
 
     @property
     def open(self) -> bool:
-        """Whether anything may still be sent."""
+        """True while data may be sent."""
         return self.protocol.state is State.OPEN
 
     @property
-    def stuck(self) -> bool:
-        """More waits here than the server should leave."""
-        return self.transport.get_write_buffer_size() > UNTAKEN
+    def write_blocked(self) -> bool:
+        """True if more than `MAX_UNSENT` bytes wait to be sent."""
+        return self.transport.get_write_buffer_size() > MAX_UNSENT
 
     @property
-    def why(self) -> ConnectionClosed:
-        """Why it was lost; only then."""
+    def close_error(self) -> ConnectionClosed:
+        """Why the connection was lost. Valid only after it was."""
         return self.close_exc
 
     def put(self, frames: bytes) -> None:
-        """Hand framed messages to the kernel, as far as it takes them now; nothing once the socket closes."""
+        """Write framed messages to the socket. Does nothing once it closes."""
         if self.open:
             self.transport.write(frames)
 
     def data_received(self, data: bytes) -> None:
-        """The library waits for the other side to hang up where the connection failed; here not for long."""
+        """Limit how long the library waits for the server to close a failed connection."""
         super().data_received(data)
         if self.protocol.state is State.CLOSING and not self._parting:
             self._parting = True
             self.loop.call_later(self.close_timeout or 0.0, self.transport.abort)
 
     def process_event(self, event: Event) -> None:
-        """Messages to the session, everything else to the library."""
+        """Pass messages to the session, and all other events to the library."""
         if not isinstance(event, Frame) or event.opcode not in DATA_OPCODES:
             super().process_event(event)
             return
@@ -83,16 +83,16 @@ class SessionConnection(ClientConnection):
                 return
             data = b"".join(self._parts)
             self._parts.clear()
-        self._hear(data.decode("utf-8", "replace") if self._text else data)
+        self._on_message(data.decode("utf-8", "replace") if self._text else data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The library tidies up first."""
+        """Call `on_lost` after the library has cleaned up."""
         super().connection_lost(exc)
-        self._gone()
+        self._on_lost()
 
 
 def frame_messages(messages: Sequence[Message]) -> bytes:
-    """Messages as a client puts them on the wire, one frame each, masked."""
+    """Return messages as masked websocket frames, one per message."""
     return b"".join(
         Frame(Opcode.TEXT, message.encode()).serialize(mask=True)
         if isinstance(message, str)
@@ -102,7 +102,7 @@ def frame_messages(messages: Sequence[Message]) -> bytes:
 
 
 async def close_within_1s(line: ClientConnection) -> None:
-    """Close in good order, within a second; then by force, so that whatever waits on the socket comes back."""
+    """Close the connection normally within 1 s, else abort it, so that all waiting tasks return."""
     closing = asyncio.ensure_future(line.close())
     try:
         await asyncio.wait([closing], timeout=1.0)
@@ -113,7 +113,7 @@ async def close_within_1s(line: ClientConnection) -> None:
 
 
 def reset(line: ClientConnection) -> None:
-    """Break the connection off with a TCP reset, without a word of websocket."""
+    """Abort the connection with a TCP reset, without a websocket close frame."""
     own = line.transport.get_extra_info("socket")
     if own is not None:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,4 @@
-"""Which model a server serves, by its own list at `/v1/models` (OpenAI's API, which vLLM speaks)."""
+"""Finds the model that a server serves, from its list at `/v1/models` (OpenAI's API, also implemented by vLLM)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_BYTES = 1 << 20
 
 
 def served_model(found: Endpoint) -> str | None:
-    """The first model of the list; None where there is no list."""
+    """Return the first model of the list; None if there is no list."""
     parts = urllib.parse.urlsplit(found.url)
     secure = parts.scheme == "wss"
     address = urllib.parse.urlunsplit(("https" if secure else "http", parts.netloc, "/v1/models", "", ""))

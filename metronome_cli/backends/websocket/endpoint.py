@@ -1,7 +1,7 @@
-"""A server's address and how to knock: protocol, TLS, headers, keys, timeouts, what a failed knock means.
+"""A server's address and how to connect: protocol, TLS, headers, keys, timeouts and connection errors.
 
-Keys come from the environment alone: METRONOME_API_KEY, in the header that the protocol wants, and
-METRONOME_HEADERS, "Name: value" lines. Neither is printed, stored or put into a report.
+Keys come only from the environment: METRONOME_API_KEY, sent in the header that the protocol requires, and
+METRONOME_HEADERS, "Name: value" lines. Neither is printed, stored or reported.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ _TRIED = ("realtime", "moshi-server", "moshi")  # most specific first: some serv
 class SessionTimeouts:
     """How long to wait, in seconds, before a session ends with a reason."""
 
-    connect_s: float = 10.0  # for the upgrade
-    ready_s: float = 10.0  # from then on for the seat: longer is a silent queue
+    connect_s: float = 10.0  # for the websocket upgrade
+    ready_s: float = 10.0  # from the upgrade until the session is ready; then it ends as a queue timeout
     idle_s: float = 10.0  # without any output
-    stall_s: float = 5.0  # for the server to take one message
-    messages_per_s: int = 2000  # more is a flood
-    reconnect: ReconnectPolicy = "none"  # what a session does whose connection broke off
+    stall_s: float = 5.0  # for the server to accept one message
+    messages_per_s: int = 2000  # more ends the session as excess output
+    reconnect: ReconnectPolicy = "none"  # what a session does after its connection was lost
 
 
 class ConnectError(SessionOver):
-    """The door did not open."""
+    """The connection was not established."""
 
 
 class UntrustedCertificateError(ConnectError):
-    """The server's certificate was signed by nobody whom this side knows."""
+    """No trusted authority signed the server's certificate."""
 
 
 class UnknownHostError(ConnectError):
-    """Nobody is called that."""
+    """The host name could not be resolved."""
 
 
 class _Connect(connect):
-    """Follows no redirect: headers, and keys in them, are for the address that was given."""
+    """A connection that follows no redirect, since headers and keys are meant for the given address only."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -75,7 +75,7 @@ class _Connect(connect):
 class Endpoint:
     """A server that speaks one protocol.
 
-    `ca_file`: authorities that are trusted besides the system's. `learned`: what an idle call showed of its answers.
+    `ca_file`: authorities that are trusted besides the system's. `learned`: the answer rule that an idle call showed.
     """
 
     url: str
@@ -88,11 +88,11 @@ class Endpoint:
 
     @property
     def answers(self) -> AnswerRule:
-        """How answers are matched to frames: as an idle call showed, else as the protocol says."""
+        """Rule that matches answers to frames: as an idle call showed, else as the protocol states."""
         return self.learned or self.traits.answers
 
     async def connect(self, make: Callable[..., ClientConnection] = ClientConnection) -> ClientConnection:
-        """An open socket, of a kind that `make` makes. Raises KnockError."""
+        """Open a socket of the type that `make` returns. Raises ConnectError."""
         try:
             return await _Connect(
                 self.url,
@@ -103,7 +103,7 @@ class Endpoint:
                 proxy=None,
                 open_timeout=self.limits.connect_s,
                 close_timeout=0.5,
-                ping_timeout=None,  # an engine that is busy may answer pings late
+                ping_timeout=None,  # a busy engine may answer pings late
                 max_size=MOST_BYTES,
                 create_connection=cast(type[ClientConnection], make),
             )
@@ -119,7 +119,7 @@ class Endpoint:
         except InvalidHandshake as error:
             raise ConnectError("protocol_error", clipped(error)) from None
         except ConnectionClosed as error:
-            raise ConnectError(*why_closed(error, seated=False)) from None
+            raise ConnectError(*why_closed(error, ready=False)) from None
         except OSError as error:
             if self.url.startswith("wss:") and _no_tls(error):
                 raise ConnectError(
@@ -133,7 +133,7 @@ class Endpoint:
             raise (UnknownHostError if unknown else ConnectError)("unreachable", _refusal(error)) from None
 
     def without_secrets(self, text: str) -> str:
-        """The text of a server, which may have repeated a header that it was sent."""
+        """Return a server's text with secrets removed, since it may repeat a header that it received."""
         for value in self.headers.values():
             for part in {value, value.rpartition(" ")[2]}:
                 if len(part) >= SHORTEST_SECRET:
@@ -141,7 +141,7 @@ class Endpoint:
         return text
 
     def describe(self) -> dict[str, object]:
-        """For a report; without credentials."""
+        """Describe the endpoint for a report, without credentials."""
         rule = self.answers
         return {
             "url": shown(self.url),
@@ -165,26 +165,26 @@ def _no_tls(error: OSError) -> bool:
 
 
 def _refusal(error: OSError) -> str:
-    """The system's words for what failed, once for all addresses of a host that were tried."""
+    """Return the operating system's error messages, each once for all tried addresses of a host."""
     if isinstance(error, gaierror):
         return clipped(error.strerror or error)
     tried = {error.errno} if error.errno else set(map(int, re.findall(r"\[Errno (\d+)\]", str(error))))
     return ", ".join(sorted(os.strerror(number).lower() for number in tried)) or clipped(error)
 
 
-def why_closed(error: ConnectionClosed, *, seated: bool) -> tuple[EndReason, str]:
-    """Why a socket closed, as a session's end."""
+def why_closed(error: ConnectionClosed, *, ready: bool) -> tuple[EndReason, str]:
+    """Return end reason and detail of a session whose socket closed."""
     ours = error.sent is not None and not error.rcvd_then_sent
     if ours and error.sent is not None and error.sent.code == 1009:
         return "excess_output", f"a message of more than {MOST_BYTES >> 20} MiB"
     if ours and error.sent is not None and error.sent.code in (1002, 1007):
         return "protocol_error", clipped(error.sent.reason or "not a websocket frame")
     if error.rcvd is None:
-        return "connection_closed", "the connection broke off"
+        return "connection_closed", "the connection was lost"
     said = clipped(f"closed by the server with code {error.rcvd.code} {error.rcvd.reason}".rstrip())
-    if not seated and error.rcvd.code in (1011, 1002, 1007):
-        return "server_error", said  # the server failed: that says nothing of its slots
-    return ("connection_closed" if seated else "rejected"), said
+    if not ready and error.rcvd.code in (1011, 1002, 1007):
+        return "server_error", said  # an error of the server does not mean that it has no free slot
+    return ("connection_closed" if ready else "rejected"), said
 
 
 def endpoint(
@@ -196,20 +196,20 @@ def endpoint(
     ca_file: Path | None = None,
     turn_end: TurnEnd | None = None,
 ) -> Endpoint:
-    """The endpoint of a target whose protocol is known. Raises UsageError for a bad address, header or file."""
+    """Return the endpoint of a target whose protocol is known. Raises UsageError for a bad address, header or file."""
     codec = client_codec(protocol, model, turn_end)
     traits = codec().traits
     url = address(target, traits.path)
-    tls_context(ca_file)  # a file that cannot be used is told before anybody knocks
+    tls_context(ca_file)  # an unusable file is reported before connecting
     return Endpoint(url, codec, traits, headers(traits, environ), limits or SessionTimeouts(), ca_file)
 
 
 def address(target: str, path: str) -> str:
-    """A websocket address; `path` and its query if the target has none. Raises UsageError."""
+    """Return a websocket address, with `path` and its query if the target has none. Raises UsageError."""
     hint = "such as ws://host:8998, wss://host/path or ws://[::1]:8998"
     parts = parts_of(target, "--url", tuple(_SCHEMES), hint)
     if "@" in parts.netloc:
-        raise UsageError("--url takes no user and password", hint=f"put a key into {KEY_VARIABLE}")
+        raise UsageError("--url takes no user and password", hint=f"set {KEY_VARIABLE} to the key")
     path, _, query = path.partition("?")
     own = parts.path if parts.path not in ("", "/") else path
     scheme = _SCHEMES[parts.scheme]
@@ -217,14 +217,14 @@ def address(target: str, path: str) -> str:
 
 
 def headers(traits: ProtocolTraits, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What goes with the upgrade, from the environment. Raises UsageError for a line that is no header."""
+    """Return the headers of the upgrade, from the environment. Raises UsageError for a line that is not a header."""
     environ = os.environ if environ is None else environ
     found = {}
     for line in environ.get(HEADERS_VARIABLE, "").splitlines():
         name, colon, value = line.partition(":")
         if line.strip() and (not colon or not name.strip().replace("-", "").isalnum()):
             raise UsageError(
-                f"{HEADERS_VARIABLE}: a line is no header", hint="each line is a name, a colon, and a value"
+                f"{HEADERS_VARIABLE}: a line is not a header", hint="write each line as 'Name: value'"
             )
         if colon:
             found[name.strip()] = _sendable(value.strip(), HEADERS_VARIABLE)
@@ -234,7 +234,8 @@ def headers(traits: ProtocolTraits, environ: Mapping[str, str] | None = None) ->
 
 
 def _sendable(value: str, variable: str) -> str:
-    """The value. Raises UsageError, which does not show it, for what no header may hold (RFC 9110, 5.5)."""
+    """Return the value. Raises UsageError, which does not show it, for characters not allowed in a header (RFC 9110,
+    5.5)."""
     if value.isascii() and value.isprintable():
         return value
     at = next(place for place, char in enumerate(value) if not (char.isascii() and char.isprintable()))
@@ -245,8 +246,8 @@ def _sendable(value: str, variable: str) -> str:
 
 
 def candidates(target: str) -> tuple[str, ...]:
-    """The protocols that a server may speak by its path, in the order in which they are tried; a realtime one may turn
-    out to be vllm-realtime or unmute. Raises UsageError for a bad address.
+    """Return the protocols that a path suggests, in the order in which they are tried. A realtime one may turn out to
+    be vllm-realtime or unmute. Raises UsageError for a bad address.
     """
     address(target, "/")
     path = urllib.parse.urlsplit(target if "://" in target else f"ws://{target}").path
@@ -261,9 +262,9 @@ async def detect(
     environ: Mapping[str, str] | None = None,
     ca_file: Path | None = None,
 ) -> str:
-    """Which protocol a server speaks: by its path, else by the path that it answers to, else by its first words.
+    """Detect the protocol of a server: by the path of the address, by the path that connects, or by its first message.
 
-    Raises EngineError when it cannot be reached, UsageError when nothing fits.
+    Raises EngineError if the server cannot be reached, UsageError if no protocol fits.
     """
     tried = candidates(target)
     if len(tried) == 1 and tried[0] != "realtime":
@@ -281,36 +282,36 @@ async def detect(
         finally:
             await socket.close()
     raise UsageError(
-        f"{shown(target)}: no known protocol answers there",
-        hint=f"name it: --protocol {' | '.join(PROTOCOLS)}",
+        f"{shown(target)}: no known protocol was detected",
+        hint=f"set it with --protocol {' | '.join(PROTOCOLS)}",
     )
 
 
 def not_reached(target: str, error: ConnectError) -> UsageError | EngineError:
-    """The error of a command whose target does not open at all."""
+    """Return the error of a command whose target cannot be connected."""
     if isinstance(error, UntrustedCertificateError):
         return UsageError(
             f"{shown(target)}: {error.detail}",
-            hint="--ca-file FILE names the authority that signed it, or itself",
+            hint="pass --ca-file FILE with the authority that signed the certificate, or with the certificate itself",
         )
     if isinstance(error, UnknownHostError):
         return UsageError(
-            f"--url {shown(target)!r}: its host is not known: {error.detail.lower()}",
-            hint="check its spelling, or give its number, such as ws://127.0.0.1:8998",
+            f"--url {shown(target)!r}: the host name could not be resolved:  {error.detail.lower()}",
+            hint="check the spelling, or use an IP address, such as ws://127.0.0.1:8998",
         )
     if error.reason == "unreachable":
         return EngineError(
             f"{shown(target)} cannot be reached: {error.detail}",
-            hint="is a server running there? `metronome serve` starts one to try with",
+            hint="check that a server is running there; `metronome serve` starts one for tests",
         )
     return EngineError(
-        f"{shown(target)} does not open: {error.reason}: {error.detail}",
-        hint="is it a websocket's address? --connect-timeout waits longer",
+        f"{shown(target)} connection failed: {error.reason}: {error.detail}",
+        hint="check that the address is a websocket; --connect-timeout sets how long to wait",
     )
 
 
 async def _which_realtime(socket: ClientConnection, limits: SessionTimeouts) -> str:
-    """By the first event; Unmute sends none before it is asked."""
+    """Detect the protocol by the first event. Unmute sends none before a request."""
     try:
         async with asyncio.timeout(min(2.0, limits.ready_s)):
             first = unpack(await socket.recv())
@@ -320,7 +321,7 @@ async def _which_realtime(socket: ClientConnection, limits: SessionTimeouts) -> 
 
 
 def realtime_kind(first: Mapping[str, object]) -> str:
-    """The protocol whose server opens with that event: vLLM's has its id beside the type, others a whole session."""
+    """Return the protocol of a first event: vLLM's has the id beside the type, others contain a session object."""
     kind, session = str(first["type"]), first.get("session")
     if kind in ("session.queued", "session.queue_update", "session.queue_done"):
         return "minicpm"

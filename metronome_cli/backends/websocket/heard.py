@@ -1,4 +1,4 @@
-"""What a server's message is to the listener of a call (measure/listener.py)."""
+"""Converts server messages to the events of the listener model (measure/listener.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metronome_cli.core.call_events import CallEvent, CallEventKind
 from metronome_cli.protocols import messages
 from metronome_cli.protocols.interface import ProtocolTraits
 
-WORDS_ONLY = ("moshi-server", "vllm-realtime", "transcription")  # their output is words, or input dealt with
+WORDS_ONLY = ("moshi-server", "vllm-realtime", "transcription")  # their output is text, or acknowledges input
 CONTEXT_LIMITS = {"minicpm": 8192}  # positions of a session's cache; MiniCPM-o-Demo's default
 ENDS = {
     "completed": CallEventKind.ANSWER_DONE,
@@ -20,14 +20,14 @@ ENDS = {
 
 
 def sound_of(traits: ProtocolTraits) -> Sound:
-    """How the sound of a protocol is played."""
+    """Return how the sound of a protocol is played."""
     if traits.name in WORDS_ONLY:
         return "none"
     return "steady" if traits.steady else "answers"
 
 
 def call_events(session: int, now_s: float, event: messages.ServerMessage) -> Iterator[CallEvent]:
-    """The events of the call that a message means; none if the listener does not notice it."""
+    """Return the listener events of a message; none if the listener does not hear it."""
     if isinstance(event, messages.AudioOutput):
         kind = CallEventKind.SOUND if event.seconds > 0 else CallEventKind.TEXT
         yield CallEvent(session, now_s, kind, event.seconds)

@@ -1,10 +1,10 @@
-"""One call to an otherwise idle server, before anything is measured: what is a frame answered with, and when?
+"""One session on an otherwise idle server, before any trial: how does it answer a frame, and when?
 
-What: whether each frame of input gets an answer, and how much input the server holds back until more follows. From:
-a few frames of room noise, then a pause without input: what has not come when nothing comes any more is held back, what
-comes after a delay is not. Then a few more frames and another pause, which must leave the same rest, since a server
-that drops input leaves more each time. Left out: text, if the protocol counts sound. Known error: a rest that comes
-only after the pause is over counts as held back.
+What: whether each frame of input gets an answer, and how much input the server holds back until more follows.
+Method: send a few frames of room noise, then nothing. Input without output once the output has ended is held back;
+delayed output is not. Then send more frames and pause again: the rest must be the same, since it grows if a server
+drops input. Left out: text, if the protocol counts sound. Known error: output that comes only after the pause counts
+as held back.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from metronome_cli.protocols.messages import (
 
 FRAMES = 8
 MORE_FRAMES = 4
-QUIET_S = 0.5  # without output: nothing more comes, unless it was longer under way than that
-PATIENCE_PERIODS = 6  # how long the first output of a server may take that owes none, in frame periods
+QUIET_S = 0.5  # without output, after which the output has ended; longer if earlier output took longer
+FIRST_OUTPUT_PERIODS = 6  # time limit of the first output if the server need not answer, in frame periods
 NOISE_LEVEL = 10 ** (-65 / 20)  # root mean square of room noise against full scale, -65 dBFS
-MOST_HELD_BACK = 0.8  # of the first frames: a server that answers fewer answers something else than frames
+MOST_HELD_BACK = 0.8  # of the first frames; a server that answers fewer does not answer frames
 KINDS: tuple[Literal["counted", "units"], ...] = ("counted", "units")
 
 
 async def learn_answers(found: Endpoint, period_s: float) -> Endpoint:
-    """The endpoint with the rule that an idle call showed; unchanged if the call showed none or did not come about."""
+    """Return the endpoint with the answer rule of an idle call; unchanged if the call failed or showed none."""
     if not found.traits.learns:
         return found
     try:
@@ -57,17 +57,17 @@ async def learn_answers(found: Endpoint, period_s: float) -> Endpoint:
 
 
 def check_unit(found: Endpoint, period_s: float) -> None:
-    """Raises UsageError if the profile's frames are not the units of input that the protocol fixes."""
+    """Raise UsageError if the profile's frame is not the unit of input that the protocol fixes."""
     unit_s = found.traits.unit_s
     if unit_s is not None and abs(period_s - unit_s) > 1e-3:
         raise UsageError(
             f"--protocol {found.traits.name} answers units of {unit_s:g} s, the profile has frames of {period_s:g} s",
-            hint="name a profile of its model with --profile, such as minicpm-o-4.5",
+            hint="use a profile of its model with --profile, such as minicpm-o-4.5",
         )
 
 
 class _IdleCall:
-    """One connection; counts what comes."""
+    """One connection that counts the output."""
 
     def __init__(self, found: Endpoint, socket: ClientConnection, period_s: float) -> None:
         self._found = found
@@ -75,28 +75,28 @@ class _IdleCall:
         self._period_s = period_s
         self._codec = found.codec()
         self._ready = asyncio.Event()
-        self._news = asyncio.Event()
+        self._output_came = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._sent_frames = 0
         self._sent_at = 0.0
         self._last_output: float | None = None
-        self._slowest_s = 0.0  # from the last sending to an output
+        self._slowest_s = 0.0  # s, from the last frame sent to an output
         self._sound_s = 0.0
         self._units = 0
         self._noise = np.random.default_rng(0)
 
     async def run(self) -> AnswerRule | None:
-        """The rule; None if the call says nothing."""
+        """Return the answer rule; None if the call shows none."""
         reading = asyncio.ensure_future(self._read())
         try:
             await self._send(self._codec.opening())
             async with asyncio.timeout(self._found.limits.ready_s):
                 await self._ready.wait()
             await self._send(self._codec.started())
-            first = await self._stretch(FRAMES)
+            first = await self._send_and_pause(FRAMES)
             if self._last_output is None or min(first) <= 0.0:
                 return self._rule(first, first)
-            return self._rule(first, await self._stretch(MORE_FRAMES))
+            return self._rule(first, await self._send_and_pause(MORE_FRAMES))
         except (TimeoutError, ConnectionClosed):
             return None
         finally:
@@ -105,8 +105,9 @@ class _IdleCall:
                 await self._send(self._codec.leaving())
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _stretch(self, frames: int) -> tuple[float, float]:
-        """Send that many frames at their times, then nothing; the rest, in seconds by sound and by units."""
+    async def _send_and_pause(self, frames: int) -> tuple[float, float]:
+        """Send frames at their times, wait until the output ends, and return the unanswered input, s: by sound and
+        by units."""
         pieces = max(1, round(self._period_s / 0.08))
         size = round(self._period_s * self._found.traits.sample_rate / pieces)
         start = self._loop.time()
@@ -116,27 +117,29 @@ class _IdleCall:
             self._sent_at = self._loop.time()
             await self._until(start + (k + 1) * self._period_s / pieces)
         self._sent_frames += frames
-        while not self._settled():
-            self._news.clear()
+        while not self._output_ended():
+            self._output_came.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.05):
-                    await self._news.wait()
+                    await self._output_came.wait()
         sent_s = self._sent_frames * self._period_s
         return sent_s - self._sound_s, sent_s - self._units * self._period_s
 
-    def _settled(self) -> bool:
+    def _output_ended(self) -> bool:
         sent_s = self._sent_frames * self._period_s
         if max(self._sound_s, self._units * self._period_s) >= sent_s - 1e-6:
             return True
         now = self._loop.time()
         if self._last_output is None:
             steady = self._found.traits.answers.owed == "promised"
-            patience_s = self._found.limits.idle_s if steady else QUIET_S + PATIENCE_PERIODS * self._period_s
-            return now - self._sent_at > patience_s
+            timeout_s = (
+                self._found.limits.idle_s if steady else QUIET_S + FIRST_OUTPUT_PERIODS * self._period_s
+            )
+            return now - self._sent_at > timeout_s
         return now - max(self._last_output, self._sent_at) > QUIET_S + 2 * self._slowest_s
 
     def _rule(self, first: tuple[float, float], second: tuple[float, float]) -> AnswerRule | None:
-        """What both pauses show; None: nothing. A rest that grows is input that was dropped, not held back."""
+        """Return the rule that both pauses show, or None. A rest that grows is dropped input, not a hold-back."""
         expected = self._found.traits.answers
         period_s = self._period_s
         owed: Literal["promised", "learned"] = "promised" if expected.owed == "promised" else "learned"
@@ -164,7 +167,7 @@ class _IdleCall:
             self._sound_s += event.seconds if isinstance(event, AudioOutput) else 0.0
             self._last_output = self._loop.time()
             self._slowest_s = max(self._slowest_s, self._last_output - self._sent_at)
-            self._news.set()
+            self._output_came.set()
 
     async def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:

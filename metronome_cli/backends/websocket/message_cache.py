@@ -1,8 +1,8 @@
 """Audio messages, encoded once for all sessions that play the same recording.
 
-If the message of a piece depends only on its samples (`ClientCodec.encode`), and the stream tells the position of a
-frame in the recording, the framed message is kept and sent by every session that reaches this position. A recording in
-Opus is encoded as a loop (`EncodedLoop`). Otherwise each session encodes for itself.
+A message is cached if it depends only on the samples of its piece (`ClientCodec.encode`) and the stream knows the
+position of the frame in the recording. Each session that reaches this position sends the cached message. A recording
+in Opus is encoded as a loop (`EncodedLoop`). Otherwise each session encodes its own audio.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from metronome_cli.protocols.opus import FRAME_S, OpusEncoder
 
 MOST_BYTES = 256 << 20
 LONGEST_S = 1200.0  # longest loop that is encoded once; a longer one would take minutes
-LEAD_S = 1.0  # of the loop, encoded before it so that the encoder starts in the state in which it ends
+LEAD_S = (
+    1.0  # s, end of the loop, encoded first so that the encoder starts in its state at the end of the loop
+)
 
 
 @runtime_checkable
@@ -29,7 +31,7 @@ class AlignedStream(Protocol):
     """A stream that repeats a recording aligned to frames."""
 
     def place(self, k: int) -> int:
-        """Return the index of frame k in the loop. Equal indices are equal audio, for all streams of the source."""
+        """Return the index of frame k in the loop. Equal indices mean equal audio, for all streams of the source."""
 
     @property
     def places(self) -> int:
@@ -123,7 +125,7 @@ def encode_loop(streams: LoopedAudio, sample_rate: int, period_s: float, pieces:
     encoder, reader = OpusEncoder(sample_rate), OggReader()
     lead = min(count, round(LEAD_S / period_s))
     packets: list[bytes] = []
-    first = -stream.place(0) % count  # the frame that lies at place 0
+    first = -stream.place(0) % count  # the frame at position 0
     for k in range(first + count - lead, first + 2 * count):
         packets.extend(reader.packets(encoder.encode(stream.frame(k))) or ())
     headers, sound = packets[:2], packets[2 + lead * each :]

@@ -1,10 +1,10 @@
-"""A server on the other side of the network, as far as it can be seen: through its Prometheus metrics, or not.
+"""State of a server over the network, read from its Prometheus metrics if it has any.
 
-A thread of its own scrapes once a second. Without a scrape, nothing is known of the pool. Servers state occupancy as a
-share; it is kept as blocks of a million.
+A thread scrapes once per second. Without metrics the state of the pool is unknown. Servers report occupancy as a
+share; it is stored as blocks of 1,000,000.
 
-**Full** is a pool of which no more than half a percent is free, or one that is nearly full while sessions wait for
-a block: an engine whose next frame needs more blocks than are left stops below 100 %.
+A pool is **full** if at most 0.5 % of it is free, or if it is nearly full while sessions wait for a block: an engine
+whose next frame needs more blocks than are free stops below 100 %.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FetchPage = Callable[[], str]
 class ServerMonitor:
     """Implements `Monitor`. `fetch` gets the text of one scrape; it may raise OSError.
 
-    The scraping thread writes what it reads under a lock, and whoever asks reads under it.
+    The scraping thread writes its readings under a lock, and all readers take the same lock.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ServerMonitor:
         self._full_at: float | None = None  # time.perf_counter
 
     def begin(self) -> None:
-        """Forget what was scraped before: it was of earlier sessions."""
+        """Discard earlier readings, which belong to earlier sessions."""
         with self._lock:
             self._forget()
             self._leaving_at = None
@@ -115,14 +115,14 @@ class ServerMonitor:
         )
 
     def _full_since(self) -> float | None:
-        """When the pool was first seen full, on the trial clock; None: never, or not seen."""
+        """Return when the pool was first seen full, on the trial clock; None if it never was."""
         if self._full_at is None:
             return None
         return max(0.0, self._clock.now() - (time.perf_counter() - self._full_at))
 
     def _trace(self) -> OccupancyTrace | None:
-        """The fullest engine's occupancy of all sessions, from time 0 to a full pool, on the trial clock; None: none
-        was seen.
+        """Return the occupancy trace of the fullest engine with all sessions, from time 0 to a full pool, on the trial
+        clock; None if no occupancy was read.
         """
         offset_s = self._clock.now() - time.perf_counter()
         until = min(self._full_at or math.inf, self._leaving_at or math.inf)
@@ -133,14 +133,14 @@ class ServerMonitor:
         return clean_trace(rows, "scrape") if rows else None
 
     def _grown(self, counter: str) -> float | None:
-        """How far a counter went since the first scrape; None where it is not there, or began anew."""
+        """Return the increase of a counter since the first scrape; None if it is missing or was reset."""
         first = None if self._first is None else getattr(self._first, counter)
         last = None if self._reading is None else getattr(self._reading, counter)
         return last - first if first is not None and last is not None and last >= first else None
 
     def close(self) -> None:
-        """Stop scraping. Raises EngineError if every session was cut off and the server no longer answers: it is
-        gone, which says nothing of fewer sessions.
+        """Stop scraping. Raises EngineError if every session was cut off and the server no longer responds; then it has
+        stopped, so the trial has no result.
         """
         self._over.set()
         if self._thread.is_alive():
@@ -163,7 +163,7 @@ class ServerMonitor:
             self._over.wait(due_s - time.perf_counter())
 
     def _read(self, reading: ServerReading) -> None:
-        """Take one scrape."""
+        """Record one scrape."""
         now_s, level = time.perf_counter(), max(reading.occupancy.values(), default=0.0)
         with self._lock:
             self._scrapes += 1
@@ -177,7 +177,7 @@ class ServerMonitor:
 
 
 def _pool(reading: ServerReading) -> PoolState:
-    """The fullest engine's pool; without an occupancy, sessions alone."""
+    """Return the state of the fullest engine's pool; without an occupancy, only session counts."""
     used = round(max(reading.occupancy.values(), default=0.0) * SHARES)
     total = SHARES if reading.occupancy else 0
     return PoolState(used, total, round(reading.running or 0), round(reading.waiting or 0))

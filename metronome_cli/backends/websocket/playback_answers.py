@@ -1,4 +1,4 @@
-"""Frames of a model that speaks in turns: each period of its sound, due when a listener's player needs it.
+"""Output frames of a model that answers in turns: each period of its sound, due when a listener's player needs it.
 
 From which instant: the first chunk of an answer starts the player, which then needs sound without a break. The latency
 of a frame is the time that the player had nothing to play within it, so sound that arrives ahead is on time, and after
@@ -37,7 +37,7 @@ class PlaybackMatcher:
 
     @property
     def owes(self) -> bool:
-        """An open answer has begun to sound."""
+        """True if an open answer has delivered sound."""
         return self._speaking and self._sounds
 
     @property
@@ -51,19 +51,19 @@ class PlaybackMatcher:
         return self._due_s + self._late_s + self._media_s
 
     def sent_audio(self, seconds: float) -> None:
-        """Input is not counted."""
+        """Do nothing: input is not counted."""
 
     def sent(self, due_s: float) -> None:
-        """A frame of input was sent."""
+        """Record that a frame of input was sent."""
         self.sent_frames += 1
 
     def unit(self, now_s: float, unit: int | str | None = None) -> list[FrameResult]:
-        """The server shows that it is alive."""
+        """Record a sign of life of the server."""
         self.last_output_s = now_s
         return self._released(now_s)
 
     def output(self, now_s: float, seconds: float) -> list[FrameResult]:
-        """Take a chunk of sound; return the frames that were due until now. Text is no sound."""
+        """Take a chunk of sound; return the frames that were due until now. Text has no sound."""
         if seconds <= 0.0:
             return self._released(now_s)
         self.heard_s += seconds
@@ -90,7 +90,7 @@ class PlaybackMatcher:
         return records
 
     def turn(self, speaking: bool, now_s: float, *, cut_off: bool = False) -> list[FrameResult]:
-        """An answer began or ended; `cut_off`: the server broke it off, so that what the player lacks is empty."""
+        """Record that an answer began or ended. `cut_off`: the server aborted it; missing sound is then empty."""
         records = self._released(now_s)
         if not speaking and cut_off and self.owes and self._runs_out_s <= now_s:
             records.append(self._empty())
@@ -102,23 +102,24 @@ class PlaybackMatcher:
         return records
 
     def interrupt(self) -> None:
-        """The user's speech cancelled the answer: what was not played is not owed."""
+        """Record that the user's speech cancelled the answer. Sound not yet played is no longer owed."""
         self._ready.clear()
         self._speaking = self._sounds = False
         self._due_s, self._media_s, self._late_s = math.inf, 0.0, 0.0
 
     def give_up(self) -> list[FrameResult]:
-        """The connection is gone: return what was due, and the frame that an open answer still owes, as empty."""
+        """After the connection was lost, return what was due, and the frame that an open answer still owes, as
+        empty."""
         records = [*self._ready, *([self._empty()] if self.owes else ())]
         self.interrupt()
         return records
 
     def missed(self, due_s: float) -> list[FrameResult]:
-        """No frame of sound is owed without a connection."""
+        """Return nothing: no frame of sound is owed without a connection."""
         return []
 
     def expire(self, now_s: float) -> list[FrameResult]:
-        """Return the frames of sound that were due, and as empty those that an open answer did not bring in time."""
+        """Return the frames that were due; those that an open answer did not deliver in time are empty."""
         records = self._released(now_s)
         while self.owes and not self._ready and self._runs_out_s + self._give_up_s <= now_s:
             records.append(self._empty())

@@ -1,4 +1,4 @@
-"""Workers as processes of this machine. They share its monotonic clock, and end with their parent."""
+"""Workers as processes on this machine. They share its monotonic clock and end with their parent."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from metronome_cli.backends.websocket.worker_client import WorkerClient, WorkerL
 class ProcessChannel:
     """The pipe to one process."""
 
-    def __init__(self, order: HostSetup, name: str) -> None:
+    def __init__(self, setup: HostSetup, name: str) -> None:
         self.name = name
-        context = multiprocessing.get_context(
-            "spawn"
-        )  # a fork would copy threads in the middle of their work
+        context = multiprocessing.get_context("spawn")  # a fork would copy running threads
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=worker_main, args=(theirs, order), name=name, daemon=True)
+        self.process = context.Process(target=worker_main, args=(theirs, setup), name=name, daemon=True)
         self.process.start()
         theirs.close()
 
@@ -50,15 +48,15 @@ class ProcessChannel:
                 return f"was killed by {signal.Signals(-code).name}"
         return f"ended with status {code}"
 
-    def end(self, patience_s: float) -> None:
+    def end(self, timeout_s: float) -> None:
         self._pipe.close()
-        self.process.join(patience_s)
+        self.process.join(timeout_s)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
         self.process.close()
 
 
-def start_workers(order: HostSetup, count: int) -> list[WorkerClient]:
-    """That many processes."""
-    return [WorkerClient(ProcessChannel(order, f"worker {n + 1} of {count}")) for n in range(count)]
+def start_workers(setup: HostSetup, count: int) -> list[WorkerClient]:
+    """Start `count` worker processes."""
+    return [WorkerClient(ProcessChannel(setup, f"worker {n + 1} of {count}")) for n in range(count)]

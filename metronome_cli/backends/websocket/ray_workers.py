@@ -1,10 +1,10 @@
 """Workers as Ray actors, on as many machines as the cluster has.
 
-Each machine has a monotonic clock of its own. A worker's is set against the run's before any audio: of several
-questions for its time the quickest counts, at half its way there and back. Known error of that: half the quickest way;
-it moves a frame between steps, not its latency, since a frame is sent and answered on one machine.
+Each machine has its own monotonic clock. Before any audio, the offset of a worker's clock is measured several times;
+the reading with the shortest round trip counts, taken at half of it. Known error: half the shortest round trip. It may
+move a frame to another batch but does not change its latency, since a frame is sent and answered on one machine.
 
-Headers and keys travel to the actors with the rest of the order, through the cluster's own channels.
+Headers and keys are sent to the actors with the host setup, over the cluster's own connections.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from metronome_cli.backends.websocket.worker_client import WorkerClient, WorkerL
 from metronome_cli.core.errors import EngineError, UsageError
 
 LOCAL = "local"
-PLACES_S = 60.0  # for the cluster to have room for an actor
-QUESTIONS = 7
+START_S = 60.0  # for the cluster to start an actor
+CLOCK_PROBES = 7
 
 
 class RayWorker:
-    """The actor."""
+    """Ray actor that runs a worker."""
 
-    def __init__(self, order: HostSetup) -> None:
-        self._order = order
+    def __init__(self, setup: HostSetup) -> None:
+        self._setup = setup
         self._worker: Worker | None = None
 
     def clock(self) -> float:
-        """This machine's monotonic time."""
+        """Return the monotonic time of this machine."""
         return time.perf_counter()
 
     def start(self, zero_s: float) -> None:
-        """Time 0 of the run, on that clock."""
-        self._worker = Worker(replace(self._order, zero_s=zero_s))
+        """Start the worker. `zero_s`: time 0 of the trial on this machine's clock."""
+        self._worker = Worker(replace(self._setup, zero_s=zero_s))
 
     def answer(self, commands: Sequence[WorkerCommand]) -> WorkerReply:
-        """As `Worker.answer`."""
+        """See `Worker.answer`."""
         assert self._worker is not None
         return self._worker.answer(commands)
 
 
 class RayChannel:
-    """The way to one actor."""
+    """Implements `WorkerChannel` on one actor."""
 
     def __init__(self, actor: Any, name: str) -> None:
         self.name = name
@@ -68,14 +68,14 @@ class RayChannel:
             raise WorkerLostError(f"was lost: {str(error).strip().splitlines()[0]}") from None
         return answer
 
-    def end(self, patience_s: float) -> None:
+    def end(self, timeout_s: float) -> None:
         import ray
 
         ray.kill(self.actor)
 
 
 def need_ray() -> None:
-    """Raises UsageError where Ray is not installed."""
+    """Raise UsageError if Ray is not installed."""
     try:
         import ray  # noqa: F401
     except ImportError:
@@ -86,7 +86,7 @@ def need_ray() -> None:
 
 
 def connect(address: str) -> None:
-    """Join that cluster; `local` starts one on this machine. Raises UsageError, EngineError."""
+    """Join a cluster; `local` starts one on this machine. Raises UsageError, EngineError."""
     need_ray()
     import ray
 
@@ -101,33 +101,33 @@ def connect(address: str) -> None:
         raise EngineError(f"no Ray cluster at {address}: {error}") from None
 
 
-def start_ray_workers(order: HostSetup, count: int, address: str) -> list[WorkerClient]:
-    """That many actors, spread over the cluster. Raises EngineError when it has no room for them."""
+def start_ray_workers(setup: HostSetup, count: int, address: str) -> list[WorkerClient]:
+    """Start `count` actors, spread over the cluster. Raises EngineError if it lacks free CPUs."""
     connect(address)
     import ray
 
     actor = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(RayWorker)
-    carried = ray.put(order)
-    posts = [RayChannel(actor.remote(carried), f"Ray worker {n + 1} of {count}") for n in range(count)]
+    carried = ray.put(setup)
+    channels = [RayChannel(actor.remote(carried), f"Ray worker {n + 1} of {count}") for n in range(count)]
     try:
-        for post in posts:
-            offset_s = clock_offset_s(post.actor)
-            ray.get(post.actor.start.remote(order.zero_s + offset_s))
+        for channel in channels:
+            offset_s = clock_offset_s(channel.actor)
+            ray.get(channel.actor.start.remote(setup.zero_s + offset_s))
     except ray.exceptions.RayError as error:
-        for post in posts:
-            post.end(0.0)
+        for channel in channels:
+            channel.end(0.0)
         raise EngineError(f"Ray could not start {count} workers: {str(error).splitlines()[0]}") from None
-    return [WorkerClient(post) for post in posts]
+    return [WorkerClient(channel) for channel in channels]
 
 
 def clock_offset_s(actor: Any) -> float:
-    """The actor's clock minus this one's, seconds."""
+    """Return the actor's clock minus this one's, in s."""
     import ray
 
     best: tuple[float, float] | None = None
-    for patience_s in [PLACES_S] * 2 + [10.0] * (QUESTIONS - 2):
+    for timeout_s in [START_S] * 2 + [10.0] * (CLOCK_PROBES - 2):
         asked_s = time.perf_counter()
-        theirs_s: float = ray.get(actor.clock.remote(), timeout=patience_s)
+        theirs_s: float = ray.get(actor.clock.remote(), timeout=timeout_s)
         back_s = time.perf_counter()
         found = (back_s - asked_s, theirs_s - (asked_s + back_s) / 2)
         best = found if best is None else min(best, found)

@@ -1,22 +1,28 @@
-"""When a session whose connection ended knocks again, and how soon."""
+"""Whether and when a session reconnects after its connection ended."""
 
 from __future__ import annotations
 
 from metronome_cli.backends.websocket.endpoint import ReconnectPolicy
 from metronome_cli.core.types import EndReason
 
-PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before a knock that follows one in vain; the last from then on
+DELAYS_S = (
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+)  # s, before each attempt after a failed one; the last value repeats
 BROKEN_OFF: frozenset[EndReason] = frozenset({"connection_closed", "send_blocked"})
-IN_VAIN: frozenset[EndReason] = BROKEN_OFF | {"unreachable", "rejected", "queue_timeout"}
+CONNECTION_FAILED: frozenset[EndReason] = BROKEN_OFF | {"unreachable", "rejected", "queue_timeout"}
 
 
-def should_reconnect(policy: ReconnectPolicy, reason: EndReason, *, seated: bool, returned: bool) -> bool:
-    """Whether the policy lets it, after that end of a connection. `returned`: it did before."""
+def should_reconnect(policy: ReconnectPolicy, reason: EndReason, *, ready: bool, returned: bool) -> bool:
+    """Return True if the policy allows a new connection. `returned`: the session has reconnected before."""
     if policy == "none" or (policy == "once" and returned):
         return False
-    return reason in (BROKEN_OFF if seated else IN_VAIN)
+    return reason in (BROKEN_OFF if ready else CONNECTION_FAILED)
 
 
-def reconnect_delay_s(vain: int) -> float:
-    """Before the next knock, after so many in vain."""
-    return PAUSES_S[min(vain, len(PAUSES_S)) - 1] if vain else 0.0
+def reconnect_delay_s(failed_attempts: int) -> float:
+    """Return the delay before the next attempt, s."""
+    return DELAYS_S[min(failed_attempts, len(DELAYS_S)) - 1] if failed_attempts else 0.0

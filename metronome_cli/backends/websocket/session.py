@@ -1,21 +1,20 @@
-"""One live session over a websocket: knock, wait for the seat, pace the audio, listen, end for a named reason.
+"""One session over a websocket: connect, wait until ready, send paced audio, receive, end for a named reason.
 
-    finished      its time was over                    closed     the server or the network broke off
-    shed          sent away by this side               garbage    not the protocol
-    unreachable   no connection                        flood      more than anyone can say
-    refused       turned away, and told so             mute       seated, and no output for `idle_s`
-    queued        left waiting without a word          stalled    the server takes no more audio
-    error         the server reported an error         lost_beat  output fell behind by the profile's limit
+        completed      the lifetime is over                   connection_closed  the server or the network closed it
+    shed           closed by the load generator           protocol_error     a message violates the protocol
+    unreachable    no connection                          excess_output      more output than a session can produce
+    rejected       the server declined the session        no_output          ready, but no output for `idle_s`
+    queue_timeout  not ready within `ready_s`             send_blocked       the server accepts no more audio
+    server_error   the server reported an error           fell_behind        output is behind by the profile's limit
 
-Audio is encoded ahead of its time. Send times come from the plan: the session's start, and whole pieces after it.
-How late a frame went out is read after its bytes were handed to the kernel.
+Audio is encoded before it is due. Send times are planned: the session's start plus whole pieces. The lateness of a
+frame is read after its bytes were written to the socket.
 
-Nothing reconnects unless that is asked for. Then a session that spoke and whose connection broke off knocks again,
-once or for as long as it lives, and goes on where its plan says; every frame that was due in between, or unanswered,
-counts as empty.
+A session reconnects only if the policy says so: once, or any number of times in its lifetime. It then continues at the
+planned position. Each frame that was due in between, or unanswered, counts as empty.
 
-A session is one task, which waits for its end; frames are sent by the wheel and read by the socket, without a
-wake-up of their own.
+A session is one task that waits for its end. Frames are sent by the timer queue and read in the socket's callback,
+without waking the task.
 """
 
 from __future__ import annotations
@@ -65,11 +64,11 @@ from metronome_cli.protocols import messages
 from metronome_cli.protocols.interface import AnswerRule
 
 WATCH_S = 0.25
-RESET_SHARE = 0.5  # of a session's life, after which it breaks its connection off
+RESET_SHARE = 0.5  # of a session's lifetime, after which it resets its connection
 RESET_WITHIN_S = 60.0
-LONGEST_S = 1e8  # that a timer is set for
+LONGEST_S = 1e8  # s, longest timer
 PLANNED = ("completed", "shed")
-COUNT_EVERY_S = 2.0  # between two counts of what came besides answers
+COUNT_EVERY_S = 2.0  # s, between reports of the messages that are not answers
 P = ParamSpec("P")
 
 
@@ -79,31 +78,31 @@ def _named(error: Exception) -> str:
 
 @dataclass(slots=True)
 class HostContext:
-    """What the sessions of one event loop share. `now` is the run's clock; `open` is set when audio may start."""
+    """State shared by the sessions of one event loop. `now` is the trial clock; `open` is set when audio may start."""
 
     endpoint: Endpoint
-    beat: Pacing
+    pacing: Pacing
     now: Callable[[], float]
     tell: Callable[[HostEvent], None]
-    wheel: TimerQueue
+    timers: TimerQueue
     open: asyncio.Event = field(default_factory=asyncio.Event)
-    shelf: MessageCache = field(default_factory=MessageCache)
+    messages: MessageCache = field(default_factory=MessageCache)
     loop: EncodedLoop | None = None
 
 
-def _matcher(session: int, rule: AnswerRule, beat: Pacing) -> AnswerMatcher | PlaybackMatcher:
+def _matcher(session: int, rule: AnswerRule, pacing: Pacing) -> AnswerMatcher | PlaybackMatcher:
     if rule.kind == "playback":
-        return PlaybackMatcher(session, beat.period_s, beat.give_up_s)
-    return AnswerMatcher(session, rule, beat.period_s, beat.give_up_s)
+        return PlaybackMatcher(session, pacing.period_s, pacing.give_up_s)
+    return AnswerMatcher(session, rule, pacing.period_s, pacing.give_up_s)
 
 
 class WebsocketSession:
-    """A caller. `lifetime_s` counts from its first sample."""
+    """A session on a server. `lifetime_s` counts from its first sample."""
 
     def __init__(
         self,
         index: int,
-        hall: HostContext,
+        shared: HostContext,
         stream: AudioStream,
         *,
         phase_s: float,
@@ -112,25 +111,25 @@ class WebsocketSession:
         planned: Callable[[float], Iterator[CallEvent]] | None = None,
     ) -> None:
         self.index = index
-        self._hall = hall
-        self._now = hall.now
+        self._shared = shared
+        self._now = shared.now
         self._behaviour = behaviour
-        self._begun_s = 0.0
-        self._tell: Callable[[HostEvent], None] = hall.tell if behaviour is None else self._tell_unjudged
-        self._limits = hall.endpoint.limits
+        self._misbehaved_since_s = 0.0
+        self._tell: Callable[[HostEvent], None] = shared.tell if behaviour is None else self._tell_unjudged
+        self._limits = shared.endpoint.limits
         self._stream = stream
         self._phase_s = phase_s
         self._planned = planned
-        self._next_planned: CallEvent | None = None  # the next thing that the script has the user do
+        self._next_planned: CallEvent | None = None  # next event of the user in the script
         self._script: Iterator[CallEvent] = iter(())
-        self._listens = sound_of(hall.endpoint.traits) != "none"
-        self._plan = SendSchedule(hall.beat, lifetime_s)
-        self._patience = SessionWatchdog(hall.endpoint.limits, hall.beat)
-        self._over: asyncio.Future[SessionOver] | None = None
+        self._listens = sound_of(shared.endpoint.traits) != "none"
+        self._plan = SendSchedule(shared.pacing, lifetime_s)
+        self._watchdog = SessionWatchdog(shared.endpoint.limits, shared.pacing)
+        self._end_cause: asyncio.Future[SessionOver] | None = None
         self._act: Callable[[], None] = lambda: None
         self._line: SessionConnection | None = None
         self._since_s = 0.0  # when audio began on this connection
-        self._from_piece = 0  # the first on this connection
+        self._from_piece = 0  # first piece on this connection
         self._connection = 0
         self._sent_frames = 0  # on earlier connections
         self._heard_s = 0.0
@@ -141,34 +140,34 @@ class WebsocketSession:
         self._silent_s = self._sound_s = 0.0
         self._next_count_s = 0.0
         self._watched_s = 0.0
-        self._fresh()
+        self._reset_connection_state()
 
-    def _fresh(self) -> None:
-        """Everything that belongs to one connection."""
-        hall, beat = self._hall, self._hall.beat
-        self.answers = _matcher(self.index, hall.endpoint.answers, beat)
-        self._piece_s = beat.period_s / beat.pieces
+    def _reset_connection_state(self) -> None:
+        """Reset all state that belongs to one connection."""
+        shared, pacing = self._shared, self._shared.pacing
+        self.answers = _matcher(self.index, shared.endpoint.answers, pacing)
+        self._piece_s = pacing.period_s / pacing.pieces
         self._last_error = ""
         self._owed_replies: list[messages.Message] = []
         self._line = None
-        self._codec = hall.endpoint.codec()
-        self._talk = MessageSource(self._stream, self._codec, beat.pieces, hall.shelf, hall.loop)
-        self._seated = asyncio.Event()
-        self._patience.renew()
+        self._codec = shared.endpoint.codec()
+        self._source = MessageSource(self._stream, self._codec, pacing.pieces, shared.messages, shared.loop)
+        self._ready = asyncio.Event()
+        self._watchdog.reset()
 
     @property
     def horizon_s(self) -> float:
-        """No record of a frame due before this instant is still to come."""
+        """All results of frames due before this instant have been reported."""
         return min(self.answers.oldest_due_s, self._plan.next_due_s)
 
-    async def live(self) -> None:
-        """The whole session. Tells its end, whatever happens."""
+    async def run(self) -> None:
+        """Run the session from connecting to its end. Its end is always reported."""
         reason: EndReason = "shed"
         detail = ""
         try:
-            await self._live()
+            await self._run()
         except SessionOver as over:
-            reason, detail = over.reason, self._hall.endpoint.without_secrets(over.detail)
+            reason, detail = over.reason, self._shared.endpoint.without_secrets(over.detail)
         except (
             Exception
         ) as error:  # a bug in this process; no code awaits this task, so it is sent as an event
@@ -176,116 +175,118 @@ class WebsocketSession:
         finally:
             self._plan.next_due_s = math.inf
             self._tell_messages()
-            sent_s = (self._sent_frames + self.answers.sent_frames) * self._hall.beat.period_s
+            sent_s = (self._sent_frames + self.answers.sent_frames) * self._shared.pacing.period_s
             received_s = self._heard_s + self.answers.heard_s
             self._tell(SessionEnded(self.index, reason, detail, self._now(), sent_s, received_s))
 
-    async def _live(self) -> None:
-        """One connection after the other, as far as the policy goes."""
+    async def _run(self) -> None:
+        """Connect, and reconnect as far as the policy allows."""
         lost: SessionOver | None = None
-        vain = 0  # knocks since the last seat
+        failed_attempts = 0  # since the session was last ready
         while True:
             try:
                 await self._connect(lost)
             except SessionOver as over:
-                seated = self._seated.is_set()
-                vain = 0 if seated else vain + 1
-                lost = over if seated else lost
-                if not self._returns(over.reason, seated):
+                ready = self._ready.is_set()
+                failed_attempts = 0 if ready else failed_attempts + 1
+                lost = over if ready else lost
+                if not self._returns(over.reason, ready):
                     raise
-            await self._pause(vain)
+            await self._pause(failed_attempts)
             self._sent_frames += self.answers.sent_frames
             self._heard_s += self.answers.heard_s
             self._connection += 1
-            self._fresh()
+            self._reset_connection_state()
 
     async def _connect(self, lost: SessionOver | None) -> None:
-        """A connection and all that happens on it; ends by raising why. `lost`: how the last one ended."""
+        """Run one connection. Always raises SessionOver. `lost`: the end of the previous connection."""
         began_s = self._now()
-        self._over = asyncio.get_running_loop().create_future()
+        self._end_cause = asyncio.get_running_loop().create_future()
         make = functools.partial(
-            SessionConnection, hear=self._guarded(self._hear), gone=self._guarded(self._gone)
+            SessionConnection,
+            on_message=self._guarded(self._on_message),
+            on_lost=self._guarded(self._on_connection_lost),
         )
-        socket = await self._hall.endpoint.connect(make)
+        socket = await self._shared.endpoint.connect(make)
         assert isinstance(socket, SessionConnection)
         self._line = socket
         try:
             socket.put(frame_messages([*self._codec.opening(), *self._owed_replies]))
-            await self._unless_over(self._seat())
+            await self._unless_over(self._wait_until_ready())
             if lost is None:
                 self._tell(SessionStarted(self.index, self._now() - began_s))
             else:
                 self._tell(Reconnected(self.index, lost.reason, lost.detail))
             socket.put(frame_messages(self._codec.started()))
-            await self._unless_over(self._hall.open.wait())
+            await self._unless_over(self._shared.open.wait())
             self._begin()
-            raise await self._over
+            raise await self._end_cause
         finally:
             self._end("shed")
             if socket.open:
                 socket.put(frame_messages(self._codec.leaving()))
             await close_within_1s(socket)
 
-    # -- coming back --------------------------------------------------------------------------------------------
+    # -- reconnecting -------------------------------------------------------------------------------------------
 
-    def _returns(self, reason: EndReason, seated: bool) -> bool:
-        again = should_reconnect(self._limits.reconnect, reason, seated=seated, returned=self._connection > 0)
+    def _returns(self, reason: EndReason, ready: bool) -> bool:
+        again = should_reconnect(self._limits.reconnect, reason, ready=ready, returned=self._connection > 0)
         return again and self._plan.within(self._now())
 
-    async def _pause(self, vain: int) -> None:
-        until_s = self._now() + reconnect_delay_s(vain)
-        self._miss()
+    async def _pause(self, failed_attempts: int) -> None:
+        until_s = self._now() + reconnect_delay_s(failed_attempts)
+        self._mark_missed_frames()
         while (rest_s := until_s - self._now()) > 0:
             await asyncio.sleep(min(rest_s, WATCH_S))
-            self._miss()
+            self._mark_missed_frames()
 
-    def _miss(self) -> None:
-        """Frames that nothing answers, up to now."""
+    def _mark_missed_frames(self) -> None:
+        """Report the frames without an answer up to now."""
         for record in self.answers.give_up():
             self._tell(record)
         for due_s in self._plan.pass_over(self._now()):
             for record in self.answers.missed(due_s):
                 self._tell(record)
 
-    async def _seat(self) -> None:
+    async def _wait_until_ready(self) -> None:
         try:
             async with asyncio.timeout(self._limits.ready_s):
-                await self._seated.wait()
+                await self._ready.wait()
         except TimeoutError:
             raise SessionOver("queue_timeout", self._why_queued()) from None
 
     def _why_queued(self) -> str:
-        """Whether the server told the session that it waits, and where it stood."""
+        """Describe what the server reported about its queue."""
         waited = f"not ready in {self._limits.ready_s:g} s"
         if not self._queue:
-            return f"{waited}, and no word"
+            return f"{waited}; the server reported no queue"
         first, last = self._queue[0], self._queue[-1]
-        promised = "" if first.wait_s is None else f", told {first.wait_s:g} s"
-        return f"{waited}: told place {first.position}, then {last.position}{promised}"
+        promised = "" if first.wait_s is None else f", estimated wait {first.wait_s:g} s"
+        return f"{waited}: queue position {first.position}, then {last.position}{promised}"
 
     async def _unless_over(self, waiting: Coroutine[Any, Any, Any]) -> None:
-        """Wait for it, unless the session's end comes first, which is raised."""
-        assert self._over is not None
+        """Wait for a coroutine. Raises SessionOver if the session ends first."""
+        assert self._end_cause is not None
         task = asyncio.ensure_future(waiting)
         try:
-            await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
-            if self._over.done():
-                raise self._over.result()
+            await asyncio.wait([task, self._end_cause], return_when=asyncio.FIRST_COMPLETED)
+            if self._end_cause.done():
+                raise self._end_cause.result()
             task.result()
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     def _end(self, reason: EndReason, detail: str = "") -> None:
-        """The first reason counts."""
-        if self._over is not None and not self._over.done():
-            self._over.set_result(SessionOver(reason, self._hall.endpoint.without_secrets(detail)))
-            if self._listens and self._seated.is_set():
+        """End the session. Only the first reason counts."""
+        if self._end_cause is not None and not self._end_cause.done():
+            self._end_cause.set_result(SessionOver(reason, self._shared.endpoint.without_secrets(detail)))
+            if self._listens and self._ready.is_set():
                 kind = CallEventKind.ENDED if reason in PLANNED else CallEventKind.GONE
                 self._tell(CallEvent(self.index, self._now(), kind))
 
     def _guarded(self, act: Callable[P, None]) -> Callable[P, None]:
-        """The same act; what it raises ends this session, and no other, as a failure of the load generator."""
+        """Wrap a callback: an exception ends only this session, as an error of the load generator."""
 
         def guarded(*values: P.args, **options: P.kwargs) -> None:
             try:
@@ -297,9 +298,9 @@ class WebsocketSession:
 
     @property
     def _alive(self) -> bool:
-        return self._over is not None and not self._over.done()
+        return self._end_cause is not None and not self._end_cause.done()
 
-    # -- speaking -----------------------------------------------------------------------------------------------
+    # -- sending ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         plan = self._plan
@@ -309,33 +310,33 @@ class WebsocketSession:
                 self._script = self._planned(plan.started_s)
                 self._next_planned = next(self._script)
         else:
-            self._miss()
+            self._mark_missed_frames()
         self._since_s = self._watched_s = max(plan.started_s, self._now())
         self._from_piece = plan.piece
         self._act = functools.partial(self._guarded(self._send), self._connection)
-        self._patience.start(self._now())
+        self._watchdog.start(self._now())
         if self._behaviour is not None:
             self._misbehave(self._behaviour)
             return
         self._prepare()
 
     def _tell_unjudged(self, event: HostEvent) -> None:
-        """Of a session that misbehaves only its start and its end are told."""
+        """Report only the start and the end of a session that misbehaves."""
         if isinstance(event, SessionEnded):
-            by_server = self._seated.is_set() and event.reason not in PLANNED
-            if self._behaviour is not None and self._begun_s:
-                held_s = self._now() - self._begun_s
+            by_server = self._ready.is_set() and event.reason not in PLANNED
+            if self._behaviour is not None and self._misbehaved_since_s:
+                held_s = self._now() - self._misbehaved_since_s
                 told = MisbehavedEnded(self.index, self._behaviour, held_s, by_server, event.detail)
-                self._hall.tell(told)
+                self._shared.tell(told)
             if by_server:
                 event = replace(event, reason="completed", detail="")
         if isinstance(event, SessionStarted | SessionEnded):
-            self._hall.tell(event)
+            self._shared.tell(event)
 
     def _misbehave(self, behaviour: Behaviour) -> None:
-        """From now on, until the session's time is over or the server ends it."""
+        """Misbehave until the session's lifetime is over or the server ends it."""
         assert self._line is not None
-        self._begun_s, now_s = self._now(), self._now()
+        self._misbehaved_since_s, now_s = self._now(), self._now()
         self._plan.next_due_s = math.inf
         length_s = self._plan.lifetime_s
         if behaviour in ("dead", "stall"):
@@ -344,9 +345,11 @@ class WebsocketSession:
             self._prepare()
         elif behaviour == "reset":
             self._prepare()
-            self._hall.wheel.at(now_s + RESET_SHARE * min(length_s, RESET_WITHIN_S), self._reset_connection)
+            self._shared.timers.at(
+                now_s + RESET_SHARE * min(length_s, RESET_WITHIN_S), self._reset_connection
+            )
         else:
-            self._hall.wheel.at(now_s + min(length_s, LONGEST_S), lambda: self._end("completed"))
+            self._shared.timers.at(now_s + min(length_s, LONGEST_S), lambda: self._end("completed"))
 
     def _reset_connection(self) -> None:
         if self._line is not None and self._alive:
@@ -354,15 +357,15 @@ class WebsocketSession:
             reset(self._line)
 
     def _prepare(self) -> None:
-        """Encode the next piece, and have it sent in its time."""
+        """Encode the next piece and schedule it."""
         following = self._plan.next_piece()
         if following is None:
             assert self._line is not None
             self._line.put(frame_messages(self._codec.closing()))
             self._end("completed")
             return
-        self._ahead = self._talk.piece(*following)
-        self._hall.wheel.at(self._plan.due_s(self._plan.piece + 1), self._act)
+        self._ahead = self._source.piece(*following)
+        self._shared.timers.at(self._plan.due_s(self._plan.piece + 1), self._act)
 
     def _send(self, connection: int) -> None:
         line, plan = self._line, self._plan
@@ -373,53 +376,53 @@ class WebsocketSession:
             line.put(self._ahead)
         now = self._now()
         self.answers.sent_audio(self._piece_s)
-        self._tell_planned(due_s + self._hall.beat.period_s)
+        self._tell_planned(due_s + self._shared.pacing.period_s)
         if plan.sent():
             self.answers.sent(plan.next_due_s)
             self._tell(FrameSent(plan.next_due_s, now - due_s))
         if now - self._watched_s >= WATCH_S:
             self._watched_s = now
-            self._watch(line, now)
+            self._check_timeouts(line, now)
         if self._alive:
             self._prepare()
 
     def _tell_planned(self, until_s: float) -> None:
-        """Tell what the user does next a period ahead, so that no answer is known before it."""
+        """Report the user's events one period ahead, so that each is known before its answer."""
         while self._next_planned is not None and self._next_planned.at_s <= until_s:
             self._tell(self._next_planned)
             self._next_planned = next(self._script, None)
 
-    # -- listening ----------------------------------------------------------------------------------------------
+    # -- receiving ----------------------------------------------------------------------------------------------
 
-    def _hear(self, message: messages.Message) -> None:
+    def _on_message(self, message: messages.Message) -> None:
         if not self._alive:
             return
         now = self._now()
-        if (tired := self._patience.message(now)) is not None:
-            self._end(*tired)
+        if (ended := self._watchdog.message(now)) is not None:
+            self._end(*ended)
             return
         for event in self._codec.read(message):
             for heard in call_events(self.index, now, event) if self._listens else ():
                 self._tell(heard)
-            self._take(event, now)
+            self._on_server_message(event, now)
 
-    def _gone(self) -> None:
+    def _on_connection_lost(self) -> None:
         if self._line is None or not self._alive:
-            return  # `connect` says why
-        lost, seated = self._line.why, self._seated.is_set()
-        if seated and self._last_error:
-            self._end("server_error", self._last_error)  # what it said before it closed
+            return  # `connect` reports the reason
+        lost, ready = self._line.close_error, self._ready.is_set()
+        if ready and self._last_error:
+            self._end("server_error", self._last_error)  # the last error before it closed
         elif isinstance(lost, ConnectionClosedOK):
             code, said = self._line.close_code, self._line.close_reason or ""
             self._end(
-                "connection_closed" if seated else "rejected",
+                "connection_closed" if ready else "rejected",
                 messages.clipped(f"closed by the server, code {code} {said}"),
             )
         else:
-            self._end(*why_closed(lost, seated=seated))
+            self._end(*why_closed(lost, ready=ready))
 
-    def _take(self, event: messages.ServerMessage, now: float) -> None:
-        """What a message means for the frames; otherwise for the session."""
+    def _on_server_message(self, event: messages.ServerMessage, now: float) -> None:
+        """Apply a server message to the frames, or else to the session."""
         if isinstance(event, messages.AudioOutput):
             self._sound_s += event.seconds
             self._silent_s += event.seconds if event.silent else 0.0
@@ -445,7 +448,7 @@ class WebsocketSession:
 
     def _take_for_session(self, event: messages.ServerMessage) -> None:
         if isinstance(event, messages.Ready):
-            self._seated.set()
+            self._ready.set()
         elif isinstance(event, messages.Reply):
             self._reply(event.messages)
         elif isinstance(event, messages.Queued):
@@ -462,21 +465,21 @@ class WebsocketSession:
             self._end("protocol_error", event.what)
 
     def _reply(self, replies: Sequence[messages.Message]) -> None:
-        """Send what the protocol owes the server now, or once the connection is made."""
+        """Send replies that the protocol requires, now or once connected."""
         if self._line is None:
             self._owed_replies.extend(replies)
         else:
             self._line.put(frame_messages(replies))
 
     def _take_error(self, error: messages.ServerError) -> None:
-        """Most errors of a session that was ready leave it usable; what it says last is kept."""
+        """Record an error. A ready session continues unless the error is fatal."""
         self._last_error = error.why
-        self._errors[self._hall.endpoint.without_secrets(error.code)] += 1
-        if error.fatal or not self._seated.is_set():
+        self._errors[self._shared.endpoint.without_secrets(error.code)] += 1
+        if error.fatal or not self._ready.is_set():
             self._end("server_error", error.why)
 
     def _tell_messages(self) -> None:
-        """Count what came besides answers since the last call."""
+        """Report the messages other than answers since the last call."""
         if self._names or self._errors or self._sound_s:
             counted = MessagesCounted(dict(self._names), dict(self._errors), self._silent_s, self._sound_s)
             self._names.clear()
@@ -484,12 +487,12 @@ class WebsocketSession:
             self._silent_s = self._sound_s = 0.0
             self._tell(counted)
 
-    def _watch(self, line: SessionConnection, now: float) -> None:
-        """Looks for what does not happen."""
+    def _check_timeouts(self, line: SessionConnection, now: float) -> None:
+        """Check for timeouts and overdue frames."""
         if now >= self._next_count_s:
             self._next_count_s = now + COUNT_EVERY_S
             self._tell_messages()
         for record in self.answers.expire(now):
             self._tell(record)
-        if (tired := self._patience.look(line, self.answers, self._since_s, now)) is not None:
-            self._end(*tired)
+        if (ended := self._watchdog.check(line, self.answers, self._since_s, now)) is not None:
+            self._end(*ended)

@@ -81,7 +81,7 @@ class SocketHost(LocalHost[WebsocketSession]):
             else partial(self._script.events, index, self._audio.start(index)),
             lifetime_s=session.lifetime_s,
         )
-        self.add(index, opened, opened.live())
+        self.add(index, opened, opened.run())
 
     def begin(self, at_s: float) -> None:
         if self._began is None:

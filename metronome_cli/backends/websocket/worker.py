@@ -1,7 +1,7 @@
-"""A share of the sessions in a process of its own: it answers what it is asked, and speaks of nothing else.
+"""A worker process that holds a part of the sessions. It sends data only in reply to a request.
 
-Each question carries commands, each answer the news since the last one. The asking side decides how often, so that
-nothing piles up on the way; the sockets run in their thread whether anybody asks or not.
+A request carries commands; a reply carries the events since the last reply. The main process sets the rate, so no
+backlog builds up in the channel. The sockets run in their own thread, independent of requests.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ WorkerCommand = tuple[
     str, int, float
 ]  # "open", index, lifetime; "close_session", index; "begin", clock; "close"
 CLOSE: WorkerCommand = ("close", 0, 0.0)
-MOST_NEWS = 2000  # in one answer: while it is made, the sockets wait for this thread again and again
+MAX_EVENTS = 2000  # per reply; while it is built, this thread delays the socket thread
 
 
 @dataclass(slots=True)
 class WorkerReply:
-    """News in bulk; what comes with every frame as plain numbers. No frame due before `horizon_s` is still to come.
+    """Events since the last reply; frequent ones as plain numbers. All frames due before `horizon_s` are reported.
 
-    `more`: there is news left that did not fit.
+    `more`: further events did not fit.
     """
 
     horizon_s: float = 0.0
     more: bool = False
     cpu_share: float | None = None
-    records: array[float] = field(default_factory=lambda: array("d"))  # five a frame, as in FrameResult
-    paced: array[float] = field(default_factory=lambda: array("d"))  # two a frame, as in Paced
-    heard: array[float] = field(default_factory=lambda: array("d"))  # four per event, as in CallEvent
+    records: array[float] = field(default_factory=lambda: array("d"))  # 5 per frame, as in FrameResult
+    paced: array[float] = field(default_factory=lambda: array("d"))  # 2 per frame, as in FrameSent
+    heard: array[float] = field(default_factory=lambda: array("d"))  # 4 per event, as in CallEvent
     backlogs: array[float] = field(default_factory=lambda: array("d"))
     rare: list[HostEvent] = field(default_factory=list)
 
-    def add(self, news: HostEvent) -> None:
-        """One more."""
-        if isinstance(news, FrameResult):
-            self.records.extend((news.session, news.due_s, news.done_s, news.expected, news.delivered))
-        elif isinstance(news, FrameSent):
-            self.paced.extend((news.due_s, news.late_s))
-        elif isinstance(news, CallEvent):
-            self.heard.extend((news.session, news.at_s, news.kind, news.value))
-        elif isinstance(news, BacklogReported):
-            self.backlogs.append(news.seconds)
+    def add(self, event: HostEvent) -> None:
+        """Add an event."""
+        if isinstance(event, FrameResult):
+            self.records.extend((event.session, event.due_s, event.done_s, event.expected, event.delivered))
+        elif isinstance(event, FrameSent):
+            self.paced.extend((event.due_s, event.late_s))
+        elif isinstance(event, CallEvent):
+            self.heard.extend((event.session, event.at_s, event.kind, event.value))
+        elif isinstance(event, BacklogReported):
+            self.backlogs.append(event.seconds)
         else:
-            self.rare.append(news)
+            self.rare.append(event)
 
-    def news(self) -> Iterator[HostEvent]:
-        """All of it, sessions' ends last."""
+    def events(self) -> Iterator[HostEvent]:
+        """Yield all events, ends of sessions last."""
         frames, paced = self.records.tolist(), self.paced.tolist()
         for at in range(0, len(frames), 5):
             session, due_s, done_s, expected, delivered = frames[at : at + 5]
@@ -77,51 +77,51 @@ class WorkerReply:
 
 
 class Worker:
-    """Carries out commands on its share."""
+    """Executes commands on the sessions of this process."""
 
-    def __init__(self, order: HostSetup) -> None:
-        self._share = SocketHost(order)
-        self._now = self._share.clock.now
+    def __init__(self, setup: HostSetup) -> None:
+        self._host = SocketHost(setup)
+        self._now = self._host.clock.now
         self._horizon_s = 0.0
 
     def answer(self, commands: Sequence[WorkerCommand]) -> WorkerReply:
-        """Do as told; the news since the last answer."""
-        share = self._share
+        """Execute commands and return the events since the last reply."""
+        host = self._host
         for name, index, seconds in commands:
             if name == "open":
-                share.open(SessionSpec(0.0, lifetime_s=seconds, index=index))
+                host.open(SessionSpec(0.0, lifetime_s=seconds, index=index))
             elif name == "close_session":
-                share.close_session(index)
+                host.close_session(index)
             elif name == "begin":
-                share.begin(seconds)
+                host.begin(seconds)
             else:
-                share.close()
-        horizon_s = min(self._now(), share.horizon_s())
-        answer = WorkerReply(cpu_share=share.cpu_share)
-        share.poll(self._noting(answer), None if CLOSE in commands else MOST_NEWS)
-        answer.more = bool(share.inbox)
+                host.close()
+        horizon_s = min(self._now(), host.horizon_s())
+        answer = WorkerReply(cpu_share=host.cpu_share)
+        host.poll(self._recorder(answer), None if CLOSE in commands else MAX_EVENTS)
+        answer.more = bool(host.inbox)
         if not answer.more:
             self._horizon_s = horizon_s
         answer.horizon_s = self._horizon_s
         return answer
 
-    def _noting(self, answer: WorkerReply) -> Callable[[HostEvent], None]:
-        def note(news: HostEvent) -> None:
-            if isinstance(news, SessionEnded):
-                self._share.drop(news.session)
-            answer.add(news)
+    def _recorder(self, answer: WorkerReply) -> Callable[[HostEvent], None]:
+        def record(event: HostEvent) -> None:
+            if isinstance(event, SessionEnded):
+                self._host.drop(event.session)
+            answer.add(event)
 
-        return note
+        return record
 
     def close(self) -> None:
-        """Hang everybody up."""
-        self._share.close()
+        """End all sessions."""
+        self._host.close()
 
 
-def worker_main(pipe: Connection, order: HostSetup) -> None:
-    """The whole life of a worker process: until it is told to close, or nobody is there to ask."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asking side says when to stop
-    worker = Worker(order)
+def worker_main(pipe: Connection, setup: HostSetup) -> None:
+    """Main function of a worker process. Returns after CLOSE, or when the main process has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides when to stop
+    worker = Worker(setup)
     try:
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
             closing = False
