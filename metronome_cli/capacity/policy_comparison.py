@@ -53,7 +53,7 @@ class Offer:
     def arrivals(self, session_length_s: float) -> Iterable[SessionSpec]:
         """In order of time."""
         if self.recorded is not None:
-            return [session.spec for session in self.recorded.callers]
+            return [session.spec for session in self.recorded.sessions]
         return ramp(self.sessions, self.rate_per_s, session_length_s)
 
     def length_s(self, session_length_s: float) -> float:

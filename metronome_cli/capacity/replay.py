@@ -30,9 +30,9 @@ def under_recorded(context: TrialContext, run: RecordedTrial) -> TrialContext:
 def recorded_load(context: TrialContext, recorded: LoadTrace) -> tuple[TrialContext, Offer]:
     """What policies are offered again: every recorded one had the same sessions, so one that had them all tells."""
     runs = [run for run in recorded.runs if run.head.kind == "arm"]
-    run = max(runs, key=lambda run: len(run.callers))
-    seconds = run.callers[-1].start_s + run.callers[-1].lifetime_s
-    offer = Offer(len(run.callers), len(run.callers) / max(seconds, context.period_s), run)
+    run = max(runs, key=lambda run: len(run.sessions))
+    seconds = run.sessions[-1].start_s + run.sessions[-1].lifetime_s
+    offer = Offer(len(run.sessions), len(run.sessions) / max(seconds, context.period_s), run)
     return under_recorded(context, run), offer
 
 
@@ -58,11 +58,11 @@ def check_replayable(recorded: LoadTrace, traits: BackendTraits) -> None:
 
 
 def _not_together(run: RecordedTrial) -> str | None:
-    if any(session.age_s for session in run.callers):
+    if any(session.age_s for session in run.sessions):
         return f"in trial {run.head.trial} sessions are not new"
-    if any(session.start_s for session in run.callers):
+    if any(session.start_s for session in run.sessions):
         return f"in trial {run.head.trial} sessions start later"
-    if len({session.lifetime_s for session in run.callers}) > 1:
+    if len({session.lifetime_s for session in run.sessions}) > 1:
         return f"in trial {run.head.trial} some sessions stay longer than others"
     return None
 
@@ -104,8 +104,8 @@ class TraceReplay:
         return Trial(
             under_recorded(self._context, run),
             plan,
-            sessions=[session.spec for session in run.callers],
-            slots=min(len(run.callers), 2 * head.sessions),
+            sessions=[session.spec for session in run.sessions],
+            slots=min(len(run.sessions), 2 * head.sessions),
         )
 
     @property

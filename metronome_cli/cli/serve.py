@@ -97,11 +97,11 @@ def _serve(settings: Settings, own: dict[str, Any]) -> None:
 
         from metronome_cli.core.errors import exit_code_for
         from metronome_cli.core.stop import StopRequest
-        from metronome_cli.server.reference_server import DEFAULT_SEATS, ServePlan, run_serve
+        from metronome_cli.server.reference_server import DEFAULT_SLOTS, ServePlan, run_serve
 
         plan = ServePlan(
             profile=settings.profile,
-            seats=own["max_sessions"] or DEFAULT_SEATS,
+            slots=own["max_sessions"] or DEFAULT_SLOTS,
             device=settings["device"],
             weights=None if settings["weights"] == "random" else Path(settings["weights"]),
             seed=settings["seed"],

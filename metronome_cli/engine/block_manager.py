@@ -1,4 +1,4 @@
-"""Seats and room: which blocks of the pool each slot holds, under one policy. Nothing is computed here."""
+"""Block tables: which blocks of the pool each slot holds under one cache policy. No tensor is computed here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from metronome_cli.engine.cache_policies import RecyclingCache, make_cache_polic
 
 
 class BlockManager:
-    """Slots are numbers that the caller chooses. `keep_inputs`: whether what a slot has lost can be recomputed; a
-    restart and a restoration say what (`owes`), and `engine.stack` does it.
+    """Block tables of all slots; the user of the class chooses the slot numbers.
+
+    `keep_inputs`: evicted tokens can be recomputed from their inputs. A restart or a restoration marks the positions
+    to recompute (`owes`); `PagedDecoder.rebuild` computes them.
     """
 
     def __init__(
@@ -27,10 +29,9 @@ class BlockManager:
         self._pending: dict[int, list[tuple[int, int]]] = {}  # ranges of positions to recompute
 
     def open(self, slot: int, age: int = 0) -> None:
-        """Give a slot a table, as if it had lived `age` tokens: its resident blocks hold random keys and
-        values.
+        """Open a slot as if it had seen `age` tokens; its resident blocks hold random keys and values.
 
-        Raises PoolExhausted, leaving nothing behind, when its blocks are not free.
+        Raises PoolExhausted if too few blocks are free; nothing is changed then.
         """
         if slot in self._tables:
             raise ValueError(f"slot {slot} is open already")
@@ -45,21 +46,21 @@ class BlockManager:
         self._tables[slot] = table
 
     def close(self, slot: int) -> None:
-        """Free a slot's blocks at once and forget it."""
+        """Free a slot's blocks and remove the slot."""
         self.pool.free(self._tables.pop(slot).clear())
         self._pending.pop(slot, None)
 
     def evict(self, slot: int) -> None:
-        """Take all blocks from a slot that stays open; `restore` brings it back."""
+        """Free all blocks of a slot that stays open, until `restore`."""
         if not self.keep_inputs:
             raise RuntimeError("an evicted slot could not be restored: inputs are not kept")
         self.pool.free(self._tables[slot].clear())
         self._pending.pop(slot, None)
 
     def restore(self, slot: int, new: int) -> bool:
-        """Give an evicted slot the blocks that its policy holds, and `new` tokens' room; False if not free.
+        """Allocate the blocks of an evicted slot, plus those for `new` tokens; return False if too few are free.
 
-        Its resident tokens are recomputed from their inputs by `PagedStack.rebuild`, at their own positions.
+        `PagedDecoder.rebuild` recomputes its resident tokens from their inputs, at their own positions.
         """
         table = self._tables[slot]
         starts = self.policy.layout(table.length, table.block_tokens)
@@ -76,9 +77,8 @@ class BlockManager:
         return self.reserve(slot, new)
 
     def reserve(self, slot: int, new: int) -> bool:
-        """Room for `new` more tokens. Frees what the policy lets go first; False when too few blocks are
-        free.
-        """
+        """Allocate blocks for `new` more tokens, after freeing those that the policy drops; False if too few are
+        free."""
         table = self._tables[slot]
         if isinstance(self.policy, RecyclingCache) and self.policy.restarts(table, new):
             if not self._restart(slot, table, self.policy.horizon, new):
@@ -95,14 +95,15 @@ class BlockManager:
 
     @property
     def owes(self) -> bool:
-        """Whether something is to be recomputed."""
+        """True if some positions have to be recomputed."""
         return bool(self._pending)
 
     def rewind(self, slot: int, length: int) -> None:
-        """Forget the tokens from `length` on. Blocks stay: nothing that an earlier token sees may have been
-        released since, so reserve the room for what will be taken back before appending it.
+        """Drop the tokens from position `length` on; the blocks stay allocated.
 
-        Raises ValueError for a length that was never reached, or a policy that writes over or restarts.
+        Reserve the blocks of tokens that will be rewound before appending them: a block that an earlier token
+        attends to must not have been freed since. Raises ValueError if `length` was never reached, or for a policy
+        that overwrites or restarts.
         """
         table = self._tables[slot]
         if table.cycle or isinstance(self.policy, RecyclingCache) or self.keep_inputs:
@@ -112,11 +113,10 @@ class BlockManager:
         table.length = length
 
     def skip(self, slot: int, length: int) -> int:
-        """Let a windowed slot seem to have seen `length` tokens, its sinks kept and its window empty; the
-        length taken, a whole number of blocks. What is appended next stands at the positions of that age.
+        """Move a windowed slot to position `length` with its sinks kept and its window empty.
 
-        Raises ValueError for another policy, before the sinks are there, or where the window would not have
-        slid past all that was seen.
+        Returns the length used, a whole number of blocks; the next tokens are appended there. Raises ValueError for
+        another policy, before the sinks are filled, or if the window at `length` still holds earlier tokens.
         """
         table, size = self._tables[slot], self.pool.block_tokens
         length = -(-length // size) * size
@@ -129,18 +129,18 @@ class BlockManager:
         return length
 
     def length(self, slot: int) -> int:
-        """Tokens the slot has seen, resident or not."""
+        """Return the number of tokens that the slot has seen, resident or not."""
         return self._tables[slot].seen + self._owed(slot)
 
     def blocks_held(self, slot: int) -> int:
         return self._tables[slot].count
 
     def blocks_at(self, tokens: int) -> int:
-        """Blocks that a session holds when it has seen `tokens`, for planning memory."""
+        """Return the blocks that a session holds after `tokens` tokens, for memory planning."""
         return len(self.policy.layout(self._cached_length(tokens), self.pool.block_tokens))
 
     def _restart(self, slot: int, table: BlockTable, horizon: int, new: int) -> bool:
-        """Begin again at position 0 with the newest `horizon` tokens, to be recomputed."""
+        """Restart at position 0 with the newest `horizon` tokens, which have to be recomputed."""
         needed = -(-(horizon + new) // table.block_tokens)
         if needed > self.pool.free_blocks + table.count:
             return False

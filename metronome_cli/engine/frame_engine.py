@@ -1,13 +1,12 @@
-"""The frame engine: seats, room in the pool, and one batched frame step for all due sessions.
+"""The frame engine: slots, admission to the pool, and one batched step for all due frames.
 
-A step reserves the cache positions of every frame first, oldest session first, then lets the model run the
-frames that got their room. What happens to one that got none is the exhaustion mode:
+A step first reserves the cache positions of every frame, oldest session first, then runs the model on the frames
+whose positions were reserved. The exhaustion mode decides what happens to the others:
 
-- stall: it waits and keeps what it holds; its frame comes back empty, its input is dropped. Nothing is freed,
-  so within a few frames all wait, until a session closes (vLLM's scheduler with resumable requests does
-  this).
-- preempt: the youngest session gives all its blocks up and is recomputed when they are free again.
-- refuse: it ends, and its blocks are free.
+- stall: the session waits and keeps its blocks; its frame comes back empty and its input is dropped. Nothing is freed,
+  so within a few frames all sessions wait until one closes (as vLLM's scheduler does with resumable requests).
+- preempt: the youngest session gives up all its blocks and is recomputed when enough blocks are free again.
+- refuse: the session ends and its blocks are freed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ RECOMPUTE = "recompute"
 
 @dataclass(slots=True)
 class _SlotState:
-    """waiting: its last frame found no block. evicted: it holds none until it is restored."""
+    """State of one slot. `waiting`: no block was free for its last frame. `evicted`: it holds no blocks until
+    restored."""
 
     waiting: bool = False
     evicted: bool = False
@@ -42,7 +42,7 @@ class _SlotState:
 
 @dataclass(slots=True)
 class _StepAdmission:
-    """What one step decided before the model ran."""
+    """Frames that one step admits, and the outcomes that are known before the model runs."""
 
     admitted: list[FrameInput] = field(default_factory=list)
     outcomes: dict[int, FrameOutput] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class _StepAdmission:
 
 
 class FrameEngine:
-    """Serves frames of up to `max_slots` sessions with one model on one stack."""
+    """Runs frames of up to `max_slots` sessions with one model and one paged decoder."""
 
     def __init__(
         self, model: InteractionModel, stack: PagedDecoder, max_slots: int, exhaustion: OnPoolFull = "stall"
@@ -62,22 +62,22 @@ class FrameEngine:
         self.max_slots = max_slots
         self.exhaustion = exhaustion
         self._free = deque(range(max_slots))
-        self._seats: dict[int, _SlotState] = {}  # in order of opening: oldest first
+        self._slots: dict[int, _SlotState] = {}  # in order of opening: oldest first
 
     def warm_up(self) -> None:
-        """Pay at load what no frame should: CUDA graphs of every batch. Raises DeviceMemoryError."""
+        """Capture CUDA graphs for every batch size, so that no frame pays for it. Raises DeviceMemoryError."""
         self.stack.capture(self.max_slots)
         if isinstance(self.model, HasStagePools):
             self.model.warm_up(self.max_slots)
 
     def open(self, age_positions: int = 0) -> int:
-        """Seat a session that has lived `age_positions` cache positions; its slot.
+        """Open a session that is `age_positions` cache positions old, and return its slot.
 
-        Raises SlotRefused: "slots" when every seat is taken, "memory" when its blocks, or any at all, are not
-        free.
+        Raises SessionRefused: "slots" if every slot is taken, "memory" if the pool is full or has too few free
+        blocks.
         """
         if not self._free:
-            raise SessionRefused("slots", f"no seat is free of {self.max_slots}")
+            raise SessionRefused("slots", f"all {self.max_slots} slots are taken")
         slot = self._free[0]
         if self.stack.pool.free_blocks == 0:
             raise SessionRefused("memory", "no block of the KV pool is free")
@@ -92,14 +92,12 @@ class FrameEngine:
             self.stack.close(slot)
             raise
         self._free.popleft()
-        self._seats[slot] = _SlotState()
+        self._slots[slot] = _SlotState()
         return slot
 
     def close(self, slot: int) -> None:
-        """Leave the seat and free its blocks. A session that the engine ended has left already: nothing
-        happens.
-        """
-        if self._seats.pop(slot, None) is None:
+        """Free the slot and its blocks. Does nothing for a session that the engine has ended."""
+        if self._slots.pop(slot, None) is None:
             return
         self._free.append(slot)
         try:
@@ -109,11 +107,10 @@ class FrameEngine:
 
     @torch.inference_mode()
     def step(self, frames: Sequence[FrameInput]) -> StepResult:
-        """One frame of each session given, in one batch; outcomes in the order of `frames`.
+        """Run one frame of each given session in one batch; return outcomes in the order of `frames`.
 
-        Raises ValueError for a slot that is not seated or given twice, EngineError when the model fails or what it
-        makes is no number.
-        After an EngineError every seat can still be closed.
+        Raises ValueError for a slot that is not open or given twice, EngineError if the model fails or its output is
+        not a number. After an EngineError every slot can still be closed.
         """
         self._check(frames)
         timer = StageStopwatch(self.model.stages, self.stack.device)
@@ -138,50 +135,50 @@ class FrameEngine:
         )
 
     def pool(self) -> PoolState:
-        """The pool now."""
-        waiting = sum(seat.waiting for seat in self._seats.values())
+        """Return the current state of the KV pool."""
+        waiting = sum(state.waiting for state in self._slots.values())
         pool = self.stack.pool
-        return PoolState(pool.used_blocks, pool.total, len(self._seats) - waiting, waiting)
+        return PoolState(pool.used_blocks, pool.total, len(self._slots) - waiting, waiting)
 
     def describe(self) -> dict[str, Any]:
-        """The model's account of itself and the stack's."""
+        """Return the descriptions of the model and the decoder for the report."""
         return {**self.model.describe(), **self.stack.describe(), "on_pool_full": self.exhaustion}
 
     def _check(self, frames: Sequence[FrameInput]) -> None:
         slots = [frame.slot for frame in frames]
-        if len(set(slots)) != len(slots) or any(slot not in self._seats for slot in slots):
+        if len(set(slots)) != len(slots) or any(slot not in self._slots for slot in slots):
             raise ValueError(f"slots {slots}: each must be open and given once")
 
     def _make_room(self, frames: Sequence[FrameInput]) -> _StepAdmission:
         tally = _StepAdmission()
-        age = {slot: order for order, slot in enumerate(self._seats)}
+        age = {slot: order for order, slot in enumerate(self._slots)}
         for frame in sorted(frames, key=lambda f: age[f.slot]):
             self._admit(frame, tally)
         return tally
 
     def _admit(self, frame: FrameInput, tally: _StepAdmission) -> None:
-        seat = self._seats[frame.slot]
+        state = self._slots[frame.slot]
         new = self.model.positions(frame.slot, frame.tokens_out)
         if self.stack.passes_context(frame.slot, new):
             self._end(frame, "context_limit", tally)
-        elif self._reserve(frame.slot, seat, new, tally):
-            seat.waiting = False
+        elif self._reserve(frame.slot, state, new, tally):
+            state.waiting = False
             tally.admitted.append(frame)
         elif self.exhaustion == "refuse":
             self._end(frame, "rejected", tally)
         else:
-            seat.waiting = True
+            state.waiting = True
             tally.outcomes[frame.slot] = FrameOutput(frame.slot, frame.tokens_out, 0, waiting=True)
 
-    def _reserve(self, slot: int, seat: _SlotState, new: int, tally: _StepAdmission) -> bool:
-        if seat.evicted:  # back in order of age: none overtakes an older one
-            oldest = next(s for s, other in self._seats.items() if other.evicted)
-            seat.evicted = slot != oldest or not self.stack.restore(slot, new)
-            return not seat.evicted
+    def _reserve(self, slot: int, state: _SlotState, new: int, tally: _StepAdmission) -> bool:
+        if state.evicted:  # restored in order of age, so that no session overtakes an older one
+            oldest = next(s for s, other in self._slots.items() if other.evicted)
+            state.evicted = slot != oldest or not self.stack.restore(slot, new)
+            return not state.evicted
         while not self.stack.reserve(slot, new):
             if self.exhaustion != "preempt":
                 return False
-            victim = next(s for s in reversed(self._seats) if s == slot or self.stack.blocks_held(s))
+            victim = next(s for s in reversed(self._slots) if s == slot or self.stack.blocks_held(s))
             self._evict(victim, tally)
             if victim == slot:
                 return False
@@ -189,8 +186,8 @@ class FrameEngine:
 
     def _evict(self, slot: int, tally: _StepAdmission) -> None:
         self.stack.evict(slot)
-        seat = self._seats[slot]
-        seat.evicted = seat.waiting = True
+        state = self._slots[slot]
+        state.evicted = state.waiting = True
         tally.preemptions += 1
 
     def _end(self, frame: FrameInput, reason: EndReason, tally: _StepAdmission) -> None:

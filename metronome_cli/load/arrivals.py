@@ -1,4 +1,4 @@
-"""When sessions ask for a seat, how old they are then, and how long they stay."""
+"""Arrival plans: when sessions start, how old they are then, and how long they stay."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from metronome_cli.core.session import SessionSpec
 
 
 def at_once(ages_s: Iterable[float], length_s: float = math.inf) -> Iterator[SessionSpec]:
-    """All together at time 0, each at its own age, to stay until it has lived `length_s`."""
+    """Start all sessions at time 0, each at its own age; each ends at age `length_s`."""
     return (SessionSpec(0.0, age, length_s - age) for age in ages_s)
 
 
 def ramp(count: int, rate_per_s: float, lifetime_s: float = math.inf) -> Iterator[SessionSpec]:
-    """Evenly spaced, `rate_per_s` a second, until `count` have come."""
+    """Start `count` sessions, evenly spaced at `rate_per_s` per second."""
     return (SessionSpec(index / rate_per_s, 0.0, lifetime_s) for index in range(count))
 
 
 def spread_ages(count: int, session_length_s: float) -> list[float]:
-    """Ages from 0 to the session length, evenly: (i + 1/2) / count of it."""
+    """Return evenly spread ages: (i + 1/2) / count of the session length, in seconds."""
     return [(index + 0.5) * session_length_s / count for index in range(count)]

@@ -1,8 +1,8 @@
-"""Shares of the sessions that do not behave: they load the server, and the others are judged.
+"""Shares of sessions that misbehave. They load the server; only the others are judged.
 
 mute    starts, answers pings, sends nothing
 dead    neither reads nor writes, and leaves the socket open
-reset   breaks the connection in mid-answer, with a TCP reset
+reset   resets the TCP connection during an answer
 stall   sends audio and reads nothing
 """
 
@@ -16,7 +16,7 @@ from metronome_cli.core.errors import UsageError
 from metronome_cli.core.quantities import parse_fraction, shown
 
 Behaviour = Literal["mute", "dead", "reset", "stall"]
-_GOLDEN = 0.6180339887498949  # multiples of it spread evenly over 0..1, however many there are
+_GOLDEN = 0.6180339887498949  # golden ratio; its multiples modulo 1 are evenly spread for any count
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,15 @@ class MisbehavingSessions:
 
     @classmethod
     def parse(cls, text: str) -> MisbehavingSessions:
-        """Raises UsageError for an unknown kind, a share that is none, or more than half of all sessions."""
+        """Parse `kind:share,...`. Raises UsageError for an unknown kind, a bad share, or more than half of all
+        sessions."""
         shares: list[tuple[Behaviour, float]] = []
         for part in text.split(","):
             name, colon, share = part.strip().partition(":")
             known = [kind for kind in get_args(Behaviour) if kind == name]
             if not known or not colon:
                 raise UsageError(
-                    f"{shown(part)} is no share of sessions that misbehave",
+                    f"{shown(part)} is not a share of misbehaving sessions",
                     hint=f"such as mute:5%; known: {', '.join(get_args(Behaviour))}",
                 )
             shares.append((known[0], parse_fraction(share)))
@@ -45,7 +46,7 @@ class MisbehavingSessions:
         return cls(tuple(shares))
 
     def behaviour(self, index: int) -> Behaviour | None:
-        """Of session `index`; None: it behaves."""
+        """Return how session `index` misbehaves; None if it behaves."""
         place, reached = (0.5 + index * _GOLDEN) % 1.0, 0.0
         for kind, share in self.shares:
             reached += share

@@ -23,7 +23,7 @@ from metronome_cli.core.call_events import CallEvent, CallEventKind
 from metronome_cli.core.errors import UsageError
 from metronome_cli.core.quantities import parse_duration, shown
 
-WAIT_S = 8.0  # of the built-in script, if no idle call told how long answers take
+WAIT_S = 8.0  # in the built-in script, if no idle session measured how long answers take
 MOST_LINES = 10_000
 BUILT_IN = "turns"
 
@@ -60,7 +60,7 @@ def parse_script(text: str, where: str = "--script") -> tuple[ScriptLine, ...]:
     lines = [(n, line.split("#", 1)[0].strip()) for n, line in enumerate(text.splitlines()[:MOST_LINES], 1)]
     script = tuple(_line(line, f"{where}: line {n}") for n, line in lines if line)
     if not any(line.kind == "say" for line in script):
-        raise UsageError(f"{where}: nothing is said in it", hint="give at least one line: say")
+        raise UsageError(f"{where}: it has no line with say", hint="add at least one line with say")
     return script
 
 

@@ -1,10 +1,10 @@
-"""A load on record: who came, when, at which age and for how long, what they listened to, and who spoke when.
+"""Load traces: start, age, lifetime, audio and turns of every session of a trial, for replay.
 
-What is recorded is the load alone, never an answer to it: callers as they came to the door, those who were turned away
-among them, each with the whole life that he asked for. The same load can so be given to an engine that is slower or
-faster, refuses more or fewer, or ends sessions earlier.
+A trace holds the load only, never the system's response to it. It includes rejected sessions, and each session has its
+full planned lifetime. So the same load can be replayed on an engine that is slower or faster, rejects more or fewer
+sessions, or ends them earlier.
 
-A run begins with its `RunHead`, has a `Caller` each, and an `end`: how far its clock had come.
+A trial is a `TraceTrial`, one `TraceSession` per session, and a `TraceTrialEnd` with the trial's last time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Ages = Literal["spread", "start", "end"]
 
 
 class TraceTrial(StrictModel):
-    """One run of sessions. `purpose` is the trial's or the policy's name; `ages`, `memory_only` as in `TrialPlan`."""
+    """Head of one recorded trial. `purpose` is the trial's or the policy's name; `ages`, `memory_only` as in
+    `TrialPlan`."""
 
     trial: Whole = 0
     kind: Literal["point", "arm"] = "point"
@@ -60,7 +61,7 @@ class TraceSession(StrictModel):
 
 
 class TraceTrialEnd(StrictModel):
-    """The clock of that run when it ended."""
+    """End of a recorded trial: its clock, in seconds."""
 
     trial_end: Whole
     at_s: Seconds
@@ -68,25 +69,25 @@ class TraceTrialEnd(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrial:
-    """One run that was recorded to its end."""
+    """One trial that was recorded to its end."""
 
     head: TraceTrial
-    callers: Sequence[TraceSession]
+    sessions: Sequence[TraceSession]
     end_s: float
 
 
 class TraceRecorder(Protocol):
-    """Takes what a run's load is made of. Never raises for reasons of its own."""
+    """Records the load of trials. A failure to record never raises."""
 
     def begin(self, head: TraceTrial) -> Callable[[TraceSession], None] | None:
-        """A run begins; who takes its callers, None when nobody does."""
+        """Start a trial. Returns the function that records its sessions; None if nothing is recorded."""
 
     def end(self, at_s: float) -> None:
-        """It ended at that instant of its clock."""
+        """End the trial at `at_s` seconds of its clock."""
 
 
 class NoRecorder:
-    """Keeps nothing."""
+    """Recorder that records nothing."""
 
     def begin(self, head: TraceTrial) -> None:
         return None
@@ -95,7 +96,7 @@ class NoRecorder:
 
 
 class LoopedAudio(Protocol):
-    """Distinct audio and a distinct phase for each session, all out of one loop."""
+    """Distinct audio and a distinct phase for each session, all from one audio loop."""
 
     def stream(self, index: int) -> AudioStream:
         """The audio of session `index`."""
@@ -104,16 +105,16 @@ class LoopedAudio(Protocol):
         """Offset of the session's frames within the period, seconds."""
 
     def start(self, index: int) -> int:
-        """The sample of the loop at which session `index` begins."""
+        """Return the sample of the loop at which session `index` begins."""
 
     def at(self, start: int) -> AudioStream:
-        """The stream that begins at that sample."""
+        """Return the stream that begins at sample `start`."""
 
 
 def trace_session(
     session: SessionSpec, audio: LoopedAudio, turns: TurnSchedule, period_s: float
 ) -> TraceSession:
-    """The session as a load trace keeps it. Its lifetime must be finite."""
+    """Return the load trace entry of a session, whose lifetime must be finite."""
     return TraceSession(
         session=session.index,
         start_s=session.start_s,
@@ -126,10 +127,10 @@ def trace_session(
 
 
 class RecordedAudio:
-    """The audio and the phases of a recorded trial, out of the same loop."""
+    """Audio and phases of a recorded trial, from the same audio loop."""
 
     def __init__(self, run: RecordedTrial, loop: LoopedAudio) -> None:
-        self._sessions = run.callers
+        self._sessions = run.sessions
         self._loop = loop
 
     def stream(self, index: int) -> AudioStream:
@@ -146,22 +147,22 @@ class RecordedAudio:
 
 
 class RecordedTurns:
-    """Who speaks in which frame of one recorded caller; after the last recorded frame it stays as it is."""
+    """Turns of one recorded session, per frame. After the last recorded frame the state does not change."""
 
-    def __init__(self, caller: TraceSession, period_s: float) -> None:
-        self._age_s = caller.age_s
+    def __init__(self, session: TraceSession, period_s: float) -> None:
+        self._age_s = session.age_s
         self._period_s = period_s
-        self._lengths = caller.turn_frames
-        self._ends = list(itertools.accumulate(caller.turn_frames))  # frames up to the end of each stretch
+        self._lengths = session.turn_frames
+        self._ends = list(itertools.accumulate(session.turn_frames))  # frames up to the end of each stretch
 
     def speaking(self, t_s: float) -> bool:
-        """Whether the model speaks at that age of the session, the beginning of one of its frames."""
+        """Return whether the model speaks at session age `t_s`, the start of a frame."""
         frame = round((t_s - self._age_s) / self._period_s)
         stretch = bisect_right(self._ends, frame)
         return min(stretch, len(self._ends) - 1) % 2 == 1
 
     def runs(self, age_s: float, period_s: float, frames: int) -> list[int]:
-        """As recorded; `frames` of them at the most."""
+        """Return the recorded turn lengths, cut to `frames` frames."""
         kept, left = [], frames
         for length in self._lengths:
             kept.append(min(length, left))

@@ -1,8 +1,8 @@
-"""Files of recorded load: JSON lines, `metronome.load/2`; docs/load-traces.md describes each line.
+"""Load trace files: JSON lines, `metronome.load/2`; docs/load-traces.md describes each line.
 
-Written as the run goes, each line in one write to the system, so a killed run leaves what was complete. When the disk
-refuses, the user is told once, the run goes on and what was written stays. Read as data: bounded, checked line by line,
-never executed.
+Each line is written during the run with one system call, so a killed run leaves complete lines. If a write fails, one
+notice is emitted and the run continues; lines already written are kept. Reading is bounded, checks every line and
+executes nothing.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Digest = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}$")]
 
 
 class AudioFingerprint(StrictModel):
-    """One file in the loop, and the SHA-256 of what was in it."""
+    """One file of the audio loop and the SHA-256 of its content."""
 
     file: Text
     sha256: Digest
 
 
 class TraceHeader(StrictModel):
-    """The first line: what all runs of the file share."""
+    """First line of the file: what all its trials share."""
 
     schema_: Annotated[Literal["metronome.load/2"], Field(alias="schema")] = "metronome.load/2"
     version: Text  # of the program that recorded it
@@ -64,7 +64,7 @@ class TraceHeader(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class LoadTrace:
-    """A file that was read. `cut_short`: whether a last run, without its end, was left out."""
+    """Content of a file. `cut_short`: a last trial without its end was left out."""
 
     path: Path
     head: TraceHeader
@@ -84,20 +84,20 @@ class TraceWriter:
         self._runs = 0
 
     def begin(self, head: TraceTrial) -> Callable[[TraceSession], None]:
-        """A run begins. The file is made with the first."""
+        """Start a trial. The first one creates the file."""
         if self._fd is None:
             self._guarded(self._open)
             self._line(self._head.model_dump(mode="json", by_alias=True))
         self._line(head.model_copy(update={"trial": self._runs}).model_dump(mode="json"))
         self._runs += 1
-        return lambda caller: self._line(caller.model_dump(mode="json"))
+        return lambda session: self._line(session.model_dump(mode="json"))
 
     def end(self, at_s: float) -> None:
-        """The run is over."""
+        """End the trial."""
         self._line({"trial_end": self._runs - 1, "at_s": at_s})
 
     def close(self) -> None:
-        """No more is written."""
+        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -111,7 +111,7 @@ class TraceWriter:
             self._guarded(lambda: self._write(line))
 
     def _write(self, line: bytes) -> None:
-        """The whole line; where only a part of it fits, the part is taken back."""
+        """Write the whole line; if only a part fits, remove that part again."""
         assert self._fd is not None
         before = os.lseek(self._fd, 0, os.SEEK_CUR) if os.path.isfile(self.path) else None
         try:
@@ -136,7 +136,7 @@ class TraceWriter:
 
 
 def check_writable(path: Path) -> None:
-    """Raises UsageError where a file of that name could not be made. Leaves nothing behind."""
+    """Raise UsageError if `path` cannot be written. Leaves no file behind."""
     try:
         if path.is_dir():
             raise IsADirectoryError(None, "it is a directory")
@@ -152,7 +152,7 @@ def check_writable(path: Path) -> None:
 
 
 def read_load(path: Path) -> LoadTrace:
-    """The load in a file. Raises UsageError naming file, line and what is wrong."""
+    """Read a load trace file. Raises UsageError naming the file, the line and the problem."""
     data = read_bounded(path)
     if not data:
         raise UsageError(f"{path}: an empty file", hint=_FORMAT)
@@ -165,7 +165,7 @@ def read_load(path: Path) -> LoadTrace:
 
 @dataclass(slots=True)
 class _TraceReader:
-    """Line after line of one file."""
+    """Parser of one file, line by line."""
 
     path: Path
     number: int = 0
@@ -173,7 +173,7 @@ class _TraceReader:
     runs: list[RecordedTrial] = field(default_factory=list)
     _begun: int = 0
     _open: TraceTrial | None = None
-    _callers: list[TraceSession] = field(default_factory=list)
+    _sessions: list[TraceSession] = field(default_factory=list)
 
     def take(self, line: bytes) -> None:
         self.number += 1
@@ -188,7 +188,7 @@ class _TraceReader:
         elif "trial" in value:
             self._begin(self._parsed(TraceTrial, value))
         elif "session" in value:
-            self._come(self._parsed(TraceSession, value))
+            self._add_session(self._parsed(TraceSession, value))
         elif "trial_end" in value:
             self._end(self._parsed(TraceTrialEnd, value))
         else:
@@ -209,49 +209,49 @@ class _TraceReader:
             raise self._wrong(f"trial {head.trial} begins before trial {self._open.trial} has ended")
         if head.trial != self._begun:
             raise self._wrong(f"trial {head.trial}; {self._begun} is expected")
-        self._open, self._callers, self._begun = head, [], self._begun + 1
+        self._open, self._sessions, self._begun = head, [], self._begun + 1
 
-    def _come(self, caller: TraceSession) -> None:
+    def _add_session(self, session: TraceSession) -> None:
         assert self.head is not None
-        callers = self._callers
+        sessions = self._sessions
         if self._open is None:
-            raise self._wrong(f"session {caller.session} belongs to no trial")
-        if caller.session != len(callers):
-            raise self._wrong(f"session {caller.session}; {len(callers)} is expected")
-        if callers and caller.start_s < callers[-1].start_s:
-            raise self._wrong(f"start_s of session {caller.session} is below that of the session before it")
-        if caller.loop_offset >= self.head.loop_samples:
+            raise self._wrong(f"session {session.session} belongs to no trial")
+        if session.session != len(sessions):
+            raise self._wrong(f"session {session.session}; {len(sessions)} is expected")
+        if sessions and session.start_s < sessions[-1].start_s:
+            raise self._wrong(f"start_s of session {session.session} is below that of the session before it")
+        if session.loop_offset >= self.head.loop_samples:
             raise self._wrong(
-                f"loop_offset {caller.loop_offset} is beyond the loop, {self.head.loop_samples} samples"
+                f"loop_offset {session.loop_offset} is beyond the loop, {self.head.loop_samples} samples"
             )
-        if caller.phase_s >= self.head.period_s:
+        if session.phase_s >= self.head.period_s:
             raise self._wrong(
-                f"phase_s {caller.phase_s:g} is no part of the period, {self.head.period_s:g} s"
+                f"phase_s {session.phase_s:g} is no part of the period, {self.head.period_s:g} s"
             )
-        if caller.age_s > self.head.session_length_s:
+        if session.age_s > self.head.session_length_s:
             raise self._wrong(
-                f"age_s {caller.age_s:g} is more than a session lasts, {self.head.session_length_s:g} s"
+                f"age_s {session.age_s:g} is more than a session lasts, {self.head.session_length_s:g} s"
             )
-        if not any(caller.turn_frames):
+        if not any(session.turn_frames):
             raise self._wrong("turn_frames: no frames")
-        callers.append(caller)
+        sessions.append(session)
 
     def _end(self, end: TraceTrialEnd) -> None:
         if self._open is None or end.trial_end != self._open.trial:
             raise self._wrong(f"trial_end {end.trial_end}: that trial is not open")
-        if not self._callers:
+        if not self._sessions:
             raise self._wrong(f"trial {end.trial_end} has no sessions")
-        if end.at_s > 0:  # it lasted: there is something to give again
-            self.runs.append(RecordedTrial(self._open, tuple(self._callers), end.at_s))
+        if end.at_s > 0:  # a trial that ended at 0 s has nothing to replay
+            self.runs.append(RecordedTrial(self._open, tuple(self._sessions), end.at_s))
         self._open = None
 
     def done(self, *, torn: bool) -> LoadTrace:
-        """All that was read. `torn`: whether a last line without its end follows, which a kill or a full disk left."""
+        """Return the trace. `torn`: the last line is incomplete, as after a kill or on a full disk."""
         if self.head is None:
             raise UsageError(f"{self.path}:1: the line is not complete", hint=_FORMAT)
         if not self.runs:
             raise UsageError(
-                f"{self.path}:{self.number}: ends before the first run has ended",
+                f"{self.path}:{self.number}: ends before the first trial has ended",
                 hint="the recording was cut off; record the load again",
             )
         return LoadTrace(self.path, self.head, self.runs, torn or self._open is not None)

@@ -1,4 +1,4 @@
-"""Who speaks when: the turn-taking of one session, which the load driver draws and the forecast reckons with.
+"""Turn-taking of one session: drawn by the load driver, and used by the forecast.
 
 An alternating renewal process with exponential turns. The model speaks for turns of mean `turn_s`, listens
 for turns of mean `turn_s (1 - share) / share`, and is found speaking at age 0 with probability `share`. With
@@ -73,7 +73,7 @@ class DrawnTurns:
         return self._first == (self._passed % 2 == 0)
 
     def runs(self, age_s: float, period_s: float, frames: int) -> list[int]:
-        """What `speaking` says at the beginning of each of `frames` frames, as lengths: listening, speaking, ..."""
+        """Return the values of `speaking` at the start of `frames` frames as run lengths: listening, speaking, ..."""
         instants = age_s + np.arange(frames) * period_s
         if not self.process.varies:
             return [0, frames] if self._first else [frames]

@@ -42,4 +42,4 @@ def generated_workload(
 
 def recorded_workload(run: RecordedTrial, loop: LoopedAudio, period_s: float) -> Workload:
     """The audio, phases and turns of a recorded trial, out of the same loop."""
-    return Workload(RecordedAudio(run, loop), lambda index: RecordedTurns(run.callers[index], period_s))
+    return Workload(RecordedAudio(run, loop), lambda index: RecordedTurns(run.sessions[index], period_s))

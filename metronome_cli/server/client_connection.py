@@ -34,7 +34,7 @@ MAX_UNPROCESSED_S = 60.0  # of audio that the engine has not processed
 
 @dataclass(frozen=True, slots=True)
 class _Close:
-    """The connection is closed once everything before it was sent."""
+    """Queue entry that closes the connection after all messages before it are sent."""
 
     code: int
     reason: str
@@ -42,7 +42,8 @@ class _Close:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the clients of one server share. `idle_s`: how long a client may send nothing before it loses its slot."""
+    """Engine, codec and limits that all clients of one server share. `idle_s`: how long a client may send nothing
+    before it loses its slot."""
 
     profile: Profile
     codec: Callable[[], ServerCodec]
@@ -53,7 +54,7 @@ class Service:
 
 
 class ClientConnection:
-    """A socket that has a slot, or waits for one."""
+    """One connected client, with a slot or waiting for one."""
 
     def __init__(self, server: Service, socket: ServerConnection) -> None:
         self._server = server
@@ -128,7 +129,7 @@ class ClientConnection:
                 return
 
     def _take(self, session: ServedSession, wish: ClientMessage) -> bool:
-        """Do what the client wants; False if it is the last thing."""
+        """Handle one client message; return False if it ends the session."""
         if isinstance(wish, AudioReceived):
             rate, wanted = self._codec.traits.sample_rate, self._server.profile.frame.sample_rate
             self._server.room.hear(session, _at_rate(wish.samples, rate, wanted))
@@ -152,7 +153,7 @@ class ClientConnection:
             self._post(self._codec.echo(self._marks.popleft()[1]))
 
     def _answer(self, outcome: FrameOutput) -> None:
-        """A frame came back from the engine."""
+        """Handle the engine's output of one frame."""
         self._answered += 1
         if outcome.ended is not None:
             self._post(self._codec.refusal(f"the session was ended by the engine: {outcome.ended}"))
@@ -173,7 +174,7 @@ class ClientConnection:
         return tones(outcome.tokens, round(profile.frame.period_s * rate), rate)
 
     def _post(self, messages: Sequence[Message]) -> None:
-        """Send in order; a client that does not read is cut off."""
+        """Send queued messages in order; disconnect a client that does not read."""
         self._put(messages)
 
     def _close(self, code: int, reason: str) -> None:
@@ -204,7 +205,7 @@ def _at_rate(samples: Audio, from_hz: int, to_hz: int) -> Audio:
 
 
 def tones(tokens: Sequence[int], samples: int, sample_rate: int) -> Audio:
-    """Tokens as tones, one after the other: [samples] float32. Not speech; a sign of life that can be heard."""
+    """Tokens as tones, one after the other: [samples] float32. Not speech, only an audible sign of output."""
     count = max(1, len(tokens))
     pitch = np.array([200.0 + 25.0 * (token % 48) for token in tokens] or [0.0])
     each = pitch[np.arange(samples) * count // samples]

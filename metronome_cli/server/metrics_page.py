@@ -1,4 +1,4 @@
-"""What a reference server says of itself, under vLLM's names, so that a scrape needs nothing special."""
+"""Metrics page of the reference server, under vLLM's metric names so that the same scraper reads both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def metrics_text(room: EngineLoop, started_at: float) -> str:
     size = f'{{num_gpu_blocks="{pool.total_blocks}",block_size="{profile.kv_pool.block_size}"}}'
     rows = [
         ("vllm:kv_cache_usage_perc", "gauge", "Used share of the KV pool, 0 to 1.", label, pool.occupancy),
-        ("vllm:num_requests_running", "gauge", "Sessions that move.", label, pool.running),
+        ("vllm:num_requests_running", "gauge", "Sessions that are not waiting for a block.", label, pool.running),
         ("vllm:num_requests_waiting", "gauge", "Sessions that wait for a block.", label, pool.waiting),
         ("vllm:num_preemptions_total", "counter", "Sessions that gave up their blocks.", label, room.preemptions),
         ("vllm:generation_tokens_total", "counter", "Tokens delivered.", label, room.tokens),

@@ -1,9 +1,9 @@
 """`serve`: a reference server that speaks a real protocol on top of the frame engine.
 
-For trying clients, and for measuring the whole path, sockets included. Its words are tokens of a model that may
-have random weights; where the model makes no sound of its own, its tokens are made audible as tones. `/metrics`
-on the same port has the pool under vLLM's names. A caller beyond the last seat is turned away as the protocol does
-it, or, `when_full="queue"`, waits without a word, as Moshi's own server makes callers wait.
+It serves to try clients and to measure the whole path, including the sockets. Its text consists of tokens of a model
+that may have random weights. If the model has no audio output, its tokens are played as tones. `/metrics` on the same
+port exports the pool under vLLM's metric names. When all slots are used, a further session is rejected as the protocol
+specifies; with `when_full="queue"` it waits without any message, as in Moshi's own server.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from metronome_cli.server.client_connection import ClientConnection, OnFull, Ser
 from metronome_cli.server.engine_loop import EngineLoop
 from metronome_cli.server.metrics_page import metrics_text, now
 
-DEFAULT_SEATS = 32
+DEFAULT_SLOTS = 32
 MAX_BYTES = 16 << 20  # of one message
 
 
 @dataclass(frozen=True, slots=True)
 class ServePlan:
-    """What to serve. `port` 0: any free one. `for_s` None: until stopped."""
+    """Settings of the server. `port` 0 takes any free port; `for_s` None serves until stopped."""
 
     profile: Profile
     protocol: str
     host: str = "127.0.0.1"
     port: int = 0
-    seats: int = DEFAULT_SEATS
+    slots: int = DEFAULT_SLOTS
     for_s: float | None = None
-    idle_s: float = 60.0  # without a message from a client: it loses its slot
+    idle_s: float = 60.0  # a client that sends nothing for so long loses its slot
     when_full: OnFull = "refuse"
     device: str = "auto"
     weights: Path | None = None
@@ -57,7 +57,7 @@ class ServePlan:
 
 
 def run_serve(plan: ServePlan, stop: StopRequest, announce: Callable[[str], None]) -> bool:
-    """Serve until stopped or until the time is over; False where it was stopped before it was up.
+    """Serve until stopped or until the time is over; return False if it was stopped before it was ready.
 
     Raises UsageError, EngineError.
     """
@@ -71,7 +71,7 @@ def run_serve(plan: ServePlan, stop: StopRequest, announce: Callable[[str], None
                 weights=plan.weights,
                 observer=ObserverGroup(),
             )
-            target = model.fresh_engine(plan.profile, plan.seats)
+            target = model.fresh_engine(plan.profile, plan.slots)
             warm_up_engine(target, plan.profile)
     except LoadInterrupted:
         return False
@@ -82,7 +82,7 @@ def run_serve(plan: ServePlan, stop: StopRequest, announce: Callable[[str], None
 
 
 class ReferenceServer:
-    """One target, one protocol, one port."""
+    """One engine, served over one protocol on one port."""
 
     def __init__(self, plan: ServePlan, target: StepEngine) -> None:
         self.plan = plan
@@ -93,7 +93,7 @@ class ReferenceServer:
         self._started_at = now()
 
     async def run(self, stop: StopRequest, announce: Callable[[str], None]) -> None:
-        """Open the port, say where, and serve."""
+        """Open the port, report its URL, and serve."""
         beat = asyncio.ensure_future(self.room.run())
         try:
             async with await self._listen() as server:
@@ -136,7 +136,7 @@ class ReferenceServer:
                 beat.result()
 
     def _before(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Metrics, and nothing at other paths than the protocol's."""
+        """Serve the metrics page; answer 404 at all paths other than the protocol's."""
         if not _local_origin(request.headers.get("Origin"), request.headers.get("Host", "")):
             return connection.respond(http.HTTPStatus.FORBIDDEN, "pages of other sites may not connect\n")
         path = request.path.partition("?")[0]
@@ -149,22 +149,24 @@ class ReferenceServer:
         return None
 
     async def _meet(self, socket: ServerConnection) -> None:
-        """One caller, from the upgrade to the end."""
-        caller = ClientConnection(self.service, socket)
+        """Serve one client, from the websocket upgrade to the end."""
+        client = ClientConnection(self.service, socket)
         with contextlib.suppress(ConnectionClosed):
-            await caller.stay()
+            await client.stay()
 
 
 def _cannot_listen(plan: ServePlan, error: OSError | UnicodeError) -> UsageError:
-    """What is wrong with the place to listen at: its port, or else its host."""
+    """Error for an address that cannot be opened; names --port or --host, whichever is wrong."""
     said = (getattr(error, "strerror", None) or "not a name").rpartition(": ")[2]
     if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES):
-        return UsageError(f"--port {plan.port}: {said}", hint="another port; 0 takes any free one")
-    return UsageError(f"--host {plan.host}: {said}", hint="an address of this machine, such as 127.0.0.1")
+        return UsageError(f"--port {plan.port}: {said}", hint="choose another port; 0 takes any free one")
+    return UsageError(
+        f"--host {plan.host}: {said}", hint="give an address of this machine, such as 127.0.0.1"
+    )
 
 
 def _quiet() -> logging.Logger:
-    """For the socket library: what clients do wrong is no news."""
+    """Logger for the socket library that drops reports of client errors."""
     logger = logging.getLogger("metronome.serve")
     logger.propagate = False
     logger.setLevel(logging.CRITICAL)
@@ -172,7 +174,7 @@ def _quiet() -> logging.Logger:
 
 
 def _local_origin(origin: str | None, host: str) -> bool:
-    """Whether a page may connect: one of this machine or of the server's own address; programs send no origin."""
+    """True if a web page of this origin may connect: a page of this machine or of the server's own address."""
     if origin is None:
         return True
     parts = urllib.parse.urlsplit(origin)

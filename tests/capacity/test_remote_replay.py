@@ -48,7 +48,7 @@ def test_a_server_gets_what_another_one_got(speech, tmp_path):
         over_the_network(speech, url, sessions=2, session_length_s=2.0, record=first)
     with web_server(answer_all) as url:
         report = over_the_network(speech, url, replay=first, record=second)
-    assert [one.callers for one in read_load(first).runs] == [one.callers for one in read_load(second).runs]
+    assert [one.sessions for one in read_load(first).runs] == [one.sessions for one in read_load(second).runs]
     assert report.capacity.session_length_s == 2.0
     assert report.capacity.trials[0].sessions == 2
     assert report.capacity.trials[0].frames > 10
@@ -59,7 +59,7 @@ def test_the_engine_in_process_gets_what_a_server_got(speech, tmp_path):
     with web_server(answer_all) as url:
         over_the_network(speech, url, sessions=2, session_length_s=2.0, record=first)
     report = in_process(speech, replay=first, record=second)
-    assert [one.callers for one in read_load(first).runs] == [one.callers for one in read_load(second).runs]
+    assert [one.sessions for one in read_load(first).runs] == [one.sessions for one in read_load(second).runs]
     head, again = (json.loads(path.read_bytes().splitlines()[0]) for path in (first, second))
     assert head["loop_samples"] == again["loop_samples"]
     assert report.capacity.trials[0].frames > 10
@@ -70,7 +70,7 @@ def test_a_server_gets_what_the_engine_in_process_got(speech, tmp_path):
     in_process(speech, sessions=2, session_length_s=2.0, soak=True, record=kept)
     with web_server(answer_all) as url:
         over_the_network(speech, url, replay=kept, record=again)
-    assert [one.callers for one in read_load(kept).runs] == [one.callers for one in read_load(again).runs]
+    assert [one.sessions for one in read_load(kept).runs] == [one.sessions for one in read_load(again).runs]
 
 
 @pytest.mark.parametrize(
@@ -106,5 +106,5 @@ def test_each_run_of_a_file_has_its_own_callers_on_the_line(speech, tmp_path, mo
     assert [point.sessions for point in report.capacity.trials] == [1, 2]
     runs = read_load(both).runs
     assert [
-        [streams.start(i) for i in range(len(run.callers))] for streams, run in zip(dealt, runs, strict=True)
-    ] == [[caller.loop_offset for caller in run.callers] for run in runs]
+        [streams.start(i) for i in range(len(run.sessions))] for streams, run in zip(dealt, runs, strict=True)
+    ] == [[session.loop_offset for session in run.sessions] for run in runs]

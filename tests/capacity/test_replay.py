@@ -290,11 +290,11 @@ def test_arms_are_offered_the_recorded_callers_and_admit_for_themselves(speech, 
     ]
     arms = read_load(first).runs
     assert {one.head.purpose for one in arms} == {arm.name for arm in given_.policy_runs}
-    assert all(len(one.callers) == 40 for one in arms)  # also those who were turned away
+    assert all(len(one.sessions) == 40 for one in arms)  # also those who were turned away
     assert sum(arm.windows[-1].shed for arm in given_.policy_runs) > 0
     slow = tmp_path / "slow.jsonl"
     run(speech, lambda n: 0.01 + 0.02 * n, replay=first, record=slow, profile=plan["profile"], **which)
-    assert [one.callers for one in read_load(slow).runs] == [one.callers for one in arms]
+    assert [one.sessions for one in read_load(slow).runs] == [one.sessions for one in arms]
 
 
 def test_arms_and_points_are_not_taken_for_each_other(speech, tmp_path):

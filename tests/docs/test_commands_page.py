@@ -26,7 +26,7 @@ from metronome_cli.report.event_log import EventsFile
 from metronome_cli.report.event_replay import CONDITIONS
 from metronome_cli.report.report_file import report_json
 from metronome_cli.results.run_report import Report
-from metronome_cli.server.reference_server import DEFAULT_SEATS
+from metronome_cli.server.reference_server import DEFAULT_SLOTS
 from tests.commands.test_from_trace import timeline
 from tests.docs.examples import ROOT, Example, check, every_example
 from tests.forecast.test_memory import QWEN3
@@ -93,7 +93,7 @@ def test_help_shows_every_default_and_no_type_of_a_switch(
     ("probe latency", "--batch-size", ", ".join(map(str, DEFAULT_BATCHES))),
     ("probe quality", "--window", ", ".join(map(str, WINDOWS))),
     ("probe quality", "--sinks", ", ".join(map(str, SINKS))),
-    ("serve", "--max-sessions", str(DEFAULT_SEATS)),
+    ("serve", "--max-sessions", str(DEFAULT_SLOTS)),
 ])  # fmt: skip
 def test_defaults_are_those_that_are_used(path: str, option: str, default: str) -> None:
     command = next(each for each in LEAVES if each.path == f"metronome {path}")

@@ -208,7 +208,7 @@ def test_the_context_limit_ends_that_session_alone(policy: str, ends: bool) -> N
     reasons: list[tuple[int, str]] = []
     for k in range(12):
         live = [old, young] if k % 2 == 0 else [old]
-        result = eng.step([frame(slot, seed=k) for slot in live if slot in eng._seats])
+        result = eng.step([frame(slot, seed=k) for slot in live if slot in eng._slots])
         reasons.extend((o.slot, o.ended) for o in result.outcomes if o.ended)
         if reasons:
             break

@@ -395,7 +395,7 @@ def check_load(text):
     with a_file("load.jsonl", text.encode("utf-8", "surrogatepass")) as file, may_be_refused():
         found = read_load(file)
         for run in found.runs:
-            for caller in run.callers:
+            for caller in run.sessions:
                 turns = RecordedTurns(caller, found.head.period_s)
                 assert turns.speaking(caller.age_s + 1.0) in (True, False)
 

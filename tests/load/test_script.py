@@ -27,8 +27,8 @@ def test_a_script_is_read_line_by_line() -> None:
         ("say\nwait", "line 2"),
         ("say\nwait 0s", "no time at all"),
         ("say\nmm-hm x.wav at 1s", "line 2"),
-        ("wait 3s", "nothing is said"),
-        ("", "nothing is said"),
+        ("wait 3s", "it has no line"),
+        ("", "it has no line"),
     ],
 )
 def test_a_line_that_is_none_is_named(text: str, message: str) -> None:

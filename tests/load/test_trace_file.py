@@ -84,7 +84,7 @@ def test_what_was_written_is_read_to_the_last_digit(tmp_path, drawn):
     found = read_load(write(tmp_path / "load.jsonl", runs))
     assert found.head == HEAD
     assert not found.cut_short
-    assert [(list(run.callers), run.end_s) for run in found.runs] == runs
+    assert [(list(run.sessions), run.end_s) for run in found.runs] == runs
 
 
 def test_a_killed_run_leaves_the_runs_that_had_ended(good):
@@ -97,7 +97,7 @@ def test_a_killed_run_leaves_the_runs_that_had_ended(good):
 
 def test_a_file_without_a_whole_run_is_refused(good):
     good.write_bytes(b"".join(good.read_bytes().splitlines(keepends=True)[:3]))
-    with pytest.raises(UsageError, match=r"load\.jsonl:3: ends before the first run has ended"):
+    with pytest.raises(UsageError, match=r"load\.jsonl:3: ends before the first trial has ended"):
         read_load(good)
 
 
@@ -128,7 +128,7 @@ def test_a_run_that_was_stopped_as_it_began_gives_nothing_and_the_others_stay(go
     found = read_load(good)
     assert ([run.head.trial for run in found.runs], found.cut_short) == ([1], False)
     good.write_text(good.read_text().replace('"at_s":5.0', '"at_s":0.0'))
-    with pytest.raises(UsageError, match="ends before the first run has ended"):
+    with pytest.raises(UsageError, match="ends before the first trial has ended"):
         read_load(good)
 
 

@@ -47,10 +47,10 @@ STEADY = [name for name in HOSTED if client_codec(name)().traits.steady]
 
 
 @contextlib.contextmanager
-def reference(protocol="moshi-server", seats=8, when_full="refuse", idle_s=60.0, **profile):
+def reference(protocol="moshi-server", slots=8, when_full="refuse", idle_s=60.0, **profile):
     """A reference server on a simulated engine, in this process; its address."""
-    plan = ServePlan(small_profile(**profile), protocol, seats=seats, when_full=when_full, idle_s=idle_s)
-    server = ReferenceServer(plan, SimulatedEngine(plan.profile, seats, lambda count: 0.0))
+    plan = ServePlan(small_profile(**profile), protocol, slots=slots, when_full=when_full, idle_s=idle_s)
+    server = ReferenceServer(plan, SimulatedEngine(plan.profile, slots, lambda count: 0.0))
     thread, stop, where, over = EventLoopThread("server"), StopRequest(), [], threading.Event()
     listening = threading.Event()
 
@@ -119,7 +119,7 @@ def test_every_protocol_is_served_and_measured_without_losing_a_session(protocol
 @pytest.mark.parametrize("protocol", BY_FRAMES)
 @pytest.mark.parametrize(("when_full", "reason"), [("refuse", "rejected"), ("queue", "queue_timeout")])
 def test_a_full_server_refuses_or_lets_wait_and_the_report_tells_them_apart(protocol, when_full, reason):
-    with reference(protocol, seats=2, when_full=when_full) as url:
+    with reference(protocol, slots=2, when_full=when_full) as url:
         point = measured(server_context(url, protocol, length_s=1.5), 3)
     assert point.sessions_ended_early == {reason: 1}
     assert (point.verdict, point.limited_by, point.ended_by) == ("fail", "slots", "rejected")
@@ -146,7 +146,7 @@ class OnceStalled:
 
 
 def test_who_was_rejected_stays_rejected_though_the_generator_stalled():
-    with reference(seats=2) as url:
+    with reference(slots=2) as url:
         point = measured(replace(server_context(url, length_s=1.5), stalls=OnceStalled()), 3)
     assert (point.verdict, point.limited_by, point.ended_by) == ("fail", "slots", "rejected")
     assert "rejected" in point.reason
@@ -205,7 +205,7 @@ def until(holds, seconds=10.0):
 
 
 def test_a_seat_is_free_again_for_whoever_waits():
-    with reference("moshi", seats=1, when_full="queue") as url, connect(url) as first:
+    with reference("moshi", slots=1, when_full="queue") as url, connect(url) as first:
         assert first.recv(timeout=5) == b"\0"
         with connect(url) as second:
             with pytest.raises(TimeoutError):
@@ -269,7 +269,7 @@ def test_sessions_that_give_up_free_the_pool_and_are_still_lost_to_memory():
 
 @pytest.mark.parametrize("when_full", ["refuse", "queue"])
 def test_a_search_finds_the_seats_and_shows_that_the_next_caller_has_none(when_full):
-    with reference(seats=3, when_full=when_full) as url:
+    with reference(slots=3, when_full=when_full) as url:
         report = searched(url)
     found = report.capacity
     assert (found.safe_sessions, found.lowest_failing_sessions, found.limited_by) == (3, 4, "slots")
@@ -346,7 +346,7 @@ def test_the_command_serves_until_its_time_is_over():
 
 
 def test_a_client_that_sends_nothing_loses_its_slot():
-    with reference("moshi-server", seats=1, idle_s=0.3) as url, connect(url) as silent:
+    with reference("moshi-server", slots=1, idle_s=0.3) as url, connect(url) as silent:
         silent.recv(timeout=5)
         with pytest.raises(ConnectionClosed) as closed:
             silent.recv(timeout=5)
