@@ -1,11 +1,10 @@
 """Admission by additive increase, multiplicative decrease on measured frame latency (arXiv:2607.02640).
 
 Each window the controller compares a latency quantile with a target, a fraction of the frame budget. Below it the
-cap on sessions grows by a constant; above it, or when a frame was missed, it becomes a fraction of who is seated.
-As in TCP's slow start (RFC 5681) the cap may grow by a factor until the first decrease, here while latency is
-under half the target.
-Sessions beyond the limit get a clean rejection; nobody who is seated is cut off. The controller sees latency and
-nothing else: a pool that fills silently is invisible to it.
+limit on sessions grows by a constant; above it, or after a miss, it becomes a fraction of the open sessions.
+As in TCP's slow start (RFC 5681) the limit may grow by a factor until the first decrease, here while latency is under
+half the target. Sessions beyond the limit are rejected; open sessions are never closed. The controller sees only
+latency, so it cannot detect a pool that fills.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ Action = Literal["increase", "hold", "decrease"]
 
 @dataclass(frozen=True, slots=True)
 class AimdGains:
-    """Every gain. `target` is a fraction of the deadline; `increase` sessions a window; `decrease` a factor.
+    """Gains of the controller. `target`: fraction of the deadline; `increase`: sessions per window; `decrease`: factor.
 
-    `slow_start`: the cap's growth factor before the first decrease, far below the target; 1.0 for none.
+    `slow_start`: the limit's growth factor before the first decrease, far below the target; 1.0 for none.
     """
 
     target: float = 0.7
@@ -33,13 +32,13 @@ class AimdGains:
     slow_start: float = 1.5
 
     def as_dict(self) -> dict[str, float]:
-        """For the report."""
+        """Return the gains for the report."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class AimdDecision:
-    """What the controller made of one window."""
+    """Decision of the controller after one window."""
 
     cap: float
     action: Action
@@ -47,7 +46,7 @@ class AimdDecision:
 
 
 class AimdController:
-    """The controller. `cap` is how many sessions may be seated."""
+    """The controller. `cap` is the session limit."""
 
     def __init__(self, gains: AimdGains, deadline_ms: float) -> None:
         self.gains = gains
@@ -55,15 +54,15 @@ class AimdController:
         self.decreases = 0
         self._target_ms = gains.target * deadline_ms
 
-    def update(self, latency_ms: float | None, missed: bool, seated: int) -> AimdDecision:
-        """One window has ended with `seated` sessions. Without frames there is nothing to learn from."""
+    def update(self, latency_ms: float | None, missed: bool, started: int) -> AimdDecision:
+        """Update the limit after a window with `started` open sessions. A window without frames changes nothing."""
         if latency_ms is None:
             return AimdDecision(self.cap, "hold", None)
         if missed or latency_ms > self._target_ms:
-            self.cap = max(1.0, seated * self.gains.decrease)
+            self.cap = max(1.0, started * self.gains.decrease)
             self.decreases += 1
             return AimdDecision(self.cap, "decrease", latency_ms)
-        if seated < int(self.cap):  # nobody is waiting for the room there is
+        if started < int(self.cap):  # the limit was not reached
             return AimdDecision(self.cap, "hold", latency_ms)
         slow_start = self.decreases == 0 and latency_ms < self._target_ms / 2
         grown = self.cap * self.gains.slow_start if slow_start else 0.0

@@ -1,4 +1,4 @@
-"""The answer under each playback delay that was asked for, of the trials that were run."""
+"""Capacity at each requested playback delay, from the trials that were run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def by_delay(delays_s: Sequence[float], trials: Sequence[TrialResult]) -> list[D
 
 
 def answer_at(delay_ms: float, trials: Sequence[TrialResult]) -> DelayCapacity:
-    """The answer at one delay."""
+    """Return the capacity at one delay."""
     judged = [
         (trial.sessions, verdict)
         for trial in trials

@@ -1,7 +1,7 @@
-"""The canary: one session that is alone on the server first, twice, and then one of those under load.
+"""The canary: one session that runs alone on the server twice, and then among the sessions under load.
 
-Session 0 says the same at the same times in every trial, so its turns are paired by number (measure/paired.py). The
-second pass alone tells what is not load: if it differs by more than a tenth, the server was not idle, and that is said.
+Session 0 has the same speech at the same times in every trial, so its turns are paired by number (measure/paired.py).
+If the second pass alone differs from the first by more than 10 %, the server was not idle, and a notice says so.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ def alone_replies(context: TrialContext, length_s: float) -> AloneReplies | None
     """Two passes alone, each as long as a session; None if no turn was answered."""
     first, again = (_pass(context, length_s) for _ in range(2))
     if not first:
-        context.observer.notice("the canary had no answer alone: what load adds to replies is not known")
+        context.observer.notice("the canary got no answer alone: the effect of load on replies is unknown")
         return None
     if is_repeatable(first, again) is False:
         context.observer.notice(
-            "two passes of the canary alone differ by more than a tenth: is the server idle?"
+            "two passes of the canary alone differ by more than 10 %; check that the server is idle"
         )
     return AloneReplies(first, again)
 

@@ -1,4 +1,4 @@
-"""`capacity`: how many live sessions hold every objective for the whole session length, and what binds.
+"""`capacity`: how many live sessions meet all objectives for the session length, and the limiting factor.
 
 A plan in, a report out. Also the Python API:
 
@@ -69,7 +69,7 @@ Builder = Callable[[CapacityPlan, Observer], Backend]  # loads or reaches the sy
 
 
 def build_in_process(plan: CapacityPlan, observer: Observer) -> Backend:
-    """The engine of this process; its model is loaded once for all trials."""
+    """Load the engine of this process; its model is loaded once for all trials."""
     model = load_model(
         plan.profile, device=plan.device, seed=plan.seed, weights=plan.weights, observer=observer
     )
@@ -83,14 +83,14 @@ def run_capacity(
     build: Builder = build_in_process,
     traits: BackendTraits = InProcessBackend.traits,
 ) -> Report:
-    """Run it on the backend that `build` makes. Raises UsageError for bad input before anything is measured; later
-    faults end in the report.
+    """Run a plan on the backend that `build` makes. Raises UsageError for bad input before anything is measured; later
+    faults are in the report.
     """
     return CapacityRun(plan, observer or ObserverGroup(), stop or StopRequest(), build, traits).run()
 
 
 class CapacityRun:
-    """One run of one plan; what is known so far, and the report that it makes at any instant."""
+    """One run of one plan. A report can be made at any time."""
 
     def __init__(
         self,
@@ -108,12 +108,12 @@ class CapacityRun:
         self.observer = observer
         self.stop = stop
         self.points: list[TrialResult] = []
-        self.arms: list[PolicyRun] = []
+        self.policy_runs: list[PolicyRun] = []
         self.trials: list[RepeatSeries] = []
         self.search: Search | None = None
         self.replay: TraceReplay | None = None
         self.backend: Backend | None = None
-        self.forecast: Forecast | None = None  # of the trial that says most about the pool
+        self.forecast: Forecast | None = None  # of the most informative trial about the pool
         self.error: str | None = None
         self.audio = AudioFiles()
         self.script: Script | None = None
@@ -167,12 +167,12 @@ class CapacityRun:
 
     @property
     def engine(self) -> dict[str, Any]:
-        """What runs, as far as it is known."""
+        """Describe the backend, as far as it is known."""
         return {} if self.backend is None else self.backend.describe()
 
     @property
     def weights(self) -> str | None:
-        """Where the weights are from; None before anything is loaded."""
+        """Return the source of the weights; None before loading."""
         return None if self.backend is None else str(self.engine.get("weights", "random"))
 
     def _measure(self, audio: LoopedAudio) -> None:
@@ -263,7 +263,8 @@ class CapacityRun:
         enough = duration(math.ceil(context.batches_to_prove * context.period_s))
         self.observer.notice(
             f"{duration(plan.length_s)} have {plural(periods, 'period')}, and a proof needs "
-            f"{context.batches_to_prove:,} batches: few sessions may settle nothing (--session-length {enough} would)"
+            f"{context.batches_to_prove:,} batches: trials of few sessions may be inconclusive "
+            f"(--session-length {enough} avoids that)"
         )
 
     def _compare(self, context: TrialContext) -> None:
@@ -272,7 +273,7 @@ class CapacityRun:
         offer = Offer(plan.offered or DEFAULT_OFFERED, plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S)
         if self.kept_load.recorded is not None:
             context, offer = recorded_load(context, self.kept_load.recorded)
-        compare_policies(context, variants, offer, plan.gains or ADMISSION_GAINS, into=self.arms)
+        compare_policies(context, variants, offer, plan.gains or ADMISSION_GAINS, into=self.policy_runs)
 
     def _judge_one(self, context: TrialContext, sessions: int) -> None:
         outcome = Trial(context, self._single(context, sessions)).run(into=self.points)
@@ -284,7 +285,8 @@ class CapacityRun:
             self._note(Trial(context, memory).run(into=self.points))
 
     def _single(self, context: TrialContext, sessions: int) -> TrialPlan:
-        """One N. A cache that grows is followed from its start; a bounded one is met at every age."""
+        """Plan the trial of one N. A growing cache is measured from its start; a bounded one with sessions of all
+        ages."""
         plan = self.plan
         if plan.soak or plan.profile.policy_spec.grows or not self.traits.sets_age:
             return TrialPlan(sessions, "single", ages="start", length_s=plan.length_s, until="end")
@@ -294,7 +296,7 @@ class CapacityRun:
     # -- the report ---------------------------------------------------------------------------------------------
 
     def report(self) -> Report:
-        """Everything known now, as a report."""
+        """Return the report of everything known now."""
         plan, found = self.plan, self._findings()
         report = Report(
             command="capacity",
@@ -313,7 +315,7 @@ class CapacityRun:
             settings=dict(plan.settings),
             objectives=found.objectives,
             capacity=found.capacity,
-            policy_runs=self.arms,
+            policy_runs=self.policy_runs,
             repeats=self.trials,
             load_generator=generator_of(self.points),
             audio=self.audio,
@@ -328,7 +330,7 @@ class CapacityRun:
             self.plan,
             self._status(),
             self.points,
-            self.arms,
+            self.policy_runs,
             self.trials,
             self.search,
             self.replay,
@@ -336,7 +338,7 @@ class CapacityRun:
         )
 
     def _busy_cores(self) -> float | None:
-        """What others kept busy meanwhile; None where a server or an engine of its own is among the others."""
+        """Return the load of other processes; None if the backend is one of them."""
         return self._load.others() if self.traits.in_this_process else None
 
     def _status(self) -> Status:

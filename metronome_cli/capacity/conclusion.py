@@ -1,4 +1,4 @@
-"""What a run of `capacity` has found so far: its verdict, the point it rests on, and the capacity in its report."""
+"""Result of a `capacity` run so far: its verdict, the deciding trial, and the capacity of its report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from metronome_cli.results.policy_runs import PolicyRun, RepeatSeries
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What was measured, at any instant. A search or a replay found; else the last point speaks for itself."""
+    """Evidence measured so far. The result is that of the search or replay, else of the last trial."""
 
     plan: CapacityPlan
     status: Status
     points: Sequence[TrialResult]
-    arms: Sequence[PolicyRun] = ()
+    policy_runs: Sequence[PolicyRun] = ()
     trials: Sequence[RepeatSeries] = ()
     search: Search | None = None
     replay: TraceReplay | None = None
@@ -41,10 +41,10 @@ class Conclusion:
 
     @property
     def verdict(self) -> Verdict | None:
-        """None where a run states counts and judges nothing, or has nothing to judge yet."""
+        """Verdict; None if the run only counts, or has nothing to judge yet."""
         found, whole = self.found, self.status == "complete"
         if not self.plan.judges:
-            return self._verdict_of_arms()
+            return self._verdict_of_policy_runs()
         if not self.points:
             return "inconclusive" if self.search is not None or not whole else None
         if self.replay is not None:
@@ -57,21 +57,21 @@ class Conclusion:
             return "fail"
         return "inconclusive"
 
-    def _verdict_of_arms(self) -> Verdict | None:
-        """The guarded arm alone must lose nobody and hold the objectives; comparisons and trials state counts."""
-        if self.status != "complete" or not (self.arms or self.trials):
+    def _verdict_of_policy_runs(self) -> Verdict | None:
+        """A guarded run must lose no session and meet the objectives; comparisons and repeats have no verdict."""
+        if self.status != "complete" or not (self.policy_runs or self.trials):
             return "inconclusive"
         if self.plan.compare or self.trials:
             return None
-        arm = self.arms[0]
-        if arm.collapsed or (arm.sessions_lost and not arm.load_generator_late):
+        run = self.policy_runs[0]
+        if run.collapsed or (run.sessions_lost and not run.load_generator_late):
             return "fail"
-        verdicts = {result.verdict for result in arm.objectives}
+        verdicts = {result.verdict for result in run.objectives}
         return "fail" if "fail" in verdicts else "pass" if verdicts == {"pass"} else "inconclusive"
 
     @property
     def decisive(self) -> TrialResult | None:
-        """The point that the answer rests on: the confirmation at N*, or the last one judged."""
+        """The trial that decides the result: the confirmation at N*, or the last one judged."""
         found = self.found
         if confirmed := [
             p for p in self._judged(found.safe, "pass") if p.purpose not in ("screen", "memory")
@@ -87,14 +87,14 @@ class Conclusion:
 
     @property
     def objectives(self) -> list[ObjectiveResult]:
-        """As judged in the decisive point, or in the one arm that is judged; inconclusive where there is neither.
+        """Results of the deciding trial, or of the guarded policy run; inconclusive if there is neither.
 
-        None in comparisons and trials, which state counts.
+        Empty for comparisons and repeats, which only count.
         """
         if self.plan.compare or self.plan.trials:
             return []
-        if self.plan.guard and self.arms:
-            return list(self.arms[0].objectives)
+        if self.plan.guard and self.policy_runs:
+            return list(self.policy_runs[0].objectives)
         if (decisive := self.decisive) is not None:
             return list(decisive.objectives)
         return [
@@ -106,7 +106,7 @@ class Conclusion:
 
     @property
     def capacity(self) -> Capacity | None:
-        """None for comparisons and trials."""
+        """Capacity; None for comparisons and repeats."""
         if not self.plan.judges:
             return None
         found, search = self.found, self.search
@@ -129,7 +129,7 @@ class Conclusion:
 
     @property
     def _estimated(self) -> str:
-        """The latency objectives that an estimate is about."""
+        """Return the latency objectives of an estimate."""
         return ", ".join(str(o) for o in self.plan.judged_by() if latency_limits([o], 1.0))
 
     @property
@@ -139,7 +139,7 @@ class Conclusion:
         return "single" if self.plan.sessions is not None else self.plan.method
 
     def _slowest_stage(self, found: SearchState) -> str | None:
-        """The stage that takes most of the step where the deadline binds."""
+        """The stage with the largest share of step time, if the deadline is the limiting factor."""
         failing = [p for p in self.points if p.sessions == found.first_failing and p.stages_ms]
         if found.binding != "deadline" or not failing:
             return None

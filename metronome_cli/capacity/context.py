@@ -1,4 +1,4 @@
-"""What all trials of one command share."""
+"""Conditions that all trials of one command share."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TrialContext:
     stalls: StallDetector | Still = field(default_factory=Still)
     progress: Progress = field(default_factory=Progress)
     trace_recorder: TraceRecorder = field(default_factory=NoRecorder)
-    canary: AloneReplies | None = None  # what one session heard alone
+    canary: AloneReplies | None = None  # replies to one session alone
     misbehaving: MisbehavingSessions = field(default_factory=MisbehavingSessions)  # sessions that misbehave
     churn: Churn | None = None  # None: every session lasts the session length
     script: Script | None = None  # when users speak; None: all the time
@@ -117,7 +117,7 @@ class TrialContext:
         )
 
     def kv_demand(self) -> KvDemand | None:
-        """What a session needs of the pool at the end of the session length; None if it cannot be told."""
+        """Return the pool demand of a session at the end of the session length; None if unknown."""
         return self.backend.kv_demand(self.profile, self.session_length_s)
 
     def under(self, policy: str) -> TrialContext:
@@ -165,7 +165,7 @@ class TrialContext:
         )
 
     def _listener(self) -> Listener | None:
-        """What plays the sessions' sound; None if the backend returns none."""
+        """Return the model of the listeners; None if the backend returns no sound."""
         sound, (delay_s, *others) = self.backend.traits.sound, self.playback_delays_s
         if sound == "none":
             return None
@@ -183,7 +183,7 @@ class TrialContext:
         )
 
     def _take_down(self, head: TraceTrial | None) -> TakeDown | None:
-        """What writes the sessions of a trial that begins now to the load trace; None if it is not recorded."""
+        """Return the function that records the sessions of the next trial to the load trace; None without one."""
         take = None if head is None else self.trace_recorder.begin(head)
         if take is None:
             return None

@@ -1,9 +1,9 @@
-"""Whether capacity comes back: fill a server, talk, leave, wait, and again.
+"""Measures whether capacity recovers: fill a server, end all sessions, wait, and repeat.
 
-Each cycle is a trial of N sessions; then the server is left alone, and what stays in use is the lowest occupancy in the
-last 3 s of the wait. Without metrics it is the share of sessions that the next fill could not start. The leak is their
+Each cycle is a trial of N sessions and a wait without load. What stays in use is the lowest occupancy in the last 3 s
+of the wait. Without metrics it is the share of sessions that the next fill could not start. The leak is their
 slope per cycle with an exact interval (measure/leak.py); the first cycle is left out, since prefix caches fill once.
-The wait has to be longer than the time for which a server keeps a session that left, or that is called a leak.
+The wait must be longer than the time for which a server keeps an ended session, else that counts as a leak.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run_cycles(
         if context.stop():
             break
         context.observer.phase(
-            "cycle", f"{number + 1} of {cycles}: {sessions} sessions, then {duration(wait_s)} alone"
+            "cycle", f"{number + 1} of {cycles}: {sessions} sessions, then {duration(wait_s)} without load"
         )
         plan = TrialPlan(sessions, "cycle", ages="start", length_s=context.session_length_s, until="end")
         outcome = Trial(context, plan).run(into=into)
@@ -85,7 +85,7 @@ def in_words(cycles: Cycles) -> str:
     leak = cycles.leak
     of = "the pool" if cycles.by == "occupancy" else "its sessions"
     if leak.estimate is None:
-        return f" {cycles.n} cycles say nothing of a leak."
+        return f" {cycles.n} cycles are too few to measure a leak."
     text = f" It keeps {percent(leak.estimate)} of {of} per cycle"
     if leak.low is None or leak.high is None:
         return (

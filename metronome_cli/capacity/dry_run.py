@@ -1,9 +1,8 @@
-"""`--dry-run`: what a capacity run would do, how long for, and in how much memory. Loads no model, and
-of the recordings only the first that is usable; sends nothing to a server.
+"""`--dry-run`: what a capacity run would do, its duration and its memory.
 
-How long: capacity/duration.py. Memory is what the profile says (forecast/memory.py), not what a device was
-asked for. Left
-out: loading the model, which takes seconds to minutes.
+Loads no model and only the first usable recording; sends nothing to a server. Duration: capacity/duration.py. Memory is
+computed from the profile (forecast/memory.py), not measured. Left out: loading the model, which takes seconds to
+minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SCHEMA = "metronome.plan/1"
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlan:
-    """A run, foretold."""
+    """Plan of a run, with duration and memory."""
 
     profile: str
     policy: str
@@ -42,13 +41,13 @@ class DryRunPlan:
     memory: MemoryEstimate
 
     def as_json(self) -> str:
-        """One object; seconds and bytes."""
+        """Return the plan as JSON types, in s and bytes."""
         data = plan_dict(asdict(self), self.course)
         data["memory"]["total"] = self.memory.total
         return dumps(data, indent=2)
 
     def as_text(self) -> str:
-        """For people."""
+        """Return the plan as text."""
         rows = [
             ("does", self.course.does),
             (
@@ -61,7 +60,7 @@ class DryRunPlan:
             *self.course.rows(),
             *self._memory_rows(),
         ]
-        return f"{aligned(rows)}\n\nNothing was loaded and nothing was run."
+        return f"{aligned(rows)}\n\nDry run: no model was loaded and nothing was measured."
 
     def _memory_rows(self) -> Iterable[tuple[str, str]]:
         memory = self.memory
@@ -78,7 +77,7 @@ class DryRunPlan:
 
 
 def plan_dict(data: dict[str, Any], course: DurationEstimate) -> dict[str, Any]:
-    """An outline's fields as JSON has them, `course` among them."""
+    """Return the fields of a plan as JSON types, `course` included."""
     did = data.pop("course")
     return {"schema": SCHEMA, "does": did["does"], "clock": did["clock"], "phases": did["phases"], **data} | {
         "duration": course.as_dict()
@@ -92,8 +91,8 @@ def aligned(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def outline(plan: CapacityPlan) -> DryRunPlan:
-    """What `run_capacity(plan)` would do. Raises UsageError where that would, for the same settings, but for a pool
-    that this machine could not hold: a plan may be for another.
+    """Plan `run_capacity(plan)`. Raises UsageError for the same settings, except for a pool that does not fit this
+    machine, since the run may be meant for another.
     """
     kept_load = KeptLoad(plan, ObserverGroup())
     plan, profile = kept_load.plan, kept_load.plan.profile

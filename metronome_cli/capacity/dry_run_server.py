@@ -1,6 +1,6 @@
-"""`--url --dry-run`: what would be offered to a server, for how long, and which protocol would be tried.
+"""`--url --dry-run`: the load that a server would get, its duration, and the protocols that would be tried.
 
-Nothing is sent and nobody knocks, so what only the server can say stays unknown, and is named.
+No connection is opened. Values that only the server can report are listed as unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from metronome_cli.results.events import ObserverGroup
 
 @dataclass(frozen=True, slots=True)
 class ServerOutline:
-    """A run against a server, foretold. `protocols`: those that it is tried for, in that order."""
+    """Plan of a run against a server. `protocols`: those that are tried, in order."""
 
     target: str
     protocols: tuple[str, ...]
@@ -43,12 +43,12 @@ class ServerOutline:
     course: DurationEstimate
 
     def as_json(self) -> str:
-        """One object; seconds."""
+        """Return the plan as JSON types, in s."""
         return dumps(plan_dict(asdict(self), self.course), indent=2)
 
     def as_text(self) -> str:
-        """For people."""
-        return f"{aligned(list(self._rows()))}\n\nNothing was sent and nobody knocked."
+        """Return the plan as text."""
+        return f"{aligned(list(self._rows()))}\n\nDry run: no connection was opened."
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         many = self.sessions is not None
@@ -59,7 +59,7 @@ class ServerOutline:
         named, length = self.protocols, format_duration(self.session_length_s)
         yield "does", self.course.does
         yield "server", self.target
-        yield "protocol", named[0] if len(named) == 1 else f"the first that it answers to: {', '.join(named)}"
+        yield "protocol", named[0] if len(named) == 1 else f"the first that connects: {', '.join(named)}"
         yield (
             "offered",
             f"{offered}, a frame of {format_duration(self.period_s)}{rate} each, for up to {length}",
@@ -67,13 +67,13 @@ class ServerOutline:
         yield "callers", self.callers
         yield "audio", ", ".join(self.audio) or "the sample audio"
         yield "objectives", ", ".join(self.objectives)
-        yield "metrics", self.scrape or "none scraped: what binds is judged from outside"
+        yield "metrics", self.scrape or "not scraped: the limiting factor is inferred from the sessions"
         yield from self.course.rows()
         yield "not known", "; ".join(self.unknown)
 
 
 def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
-    """What `run_remote_capacity` would do. Raises UsageError where that would before it knocks."""
+    """Plan `run_remote_capacity`. Raises UsageError for bad input, as it would before connecting."""
     remote.host_starter()
     protocols = candidates(remote.target) if remote.protocol == "auto" else (remote.protocol,)
     found = [
@@ -114,12 +114,10 @@ def _misbehaving(remote: WebsocketSetup) -> str:
 
 
 def _unknown(protocols: tuple[str, ...], remote: WebsocketSetup) -> tuple[str, ...]:
-    """What only the server can say."""
-    asked = ["whether it is there, and how many it seats"]
+    """Return the values that only the server can report."""
+    asked = ["whether the server responds, and its number of slots"]
     if len(protocols) > 1 or (remote.protocol == "auto" and protocols == ("realtime",)):
-        asked.append(
-            "which protocol it speaks, a realtime one being vLLM's or Unmute's perhaps (--protocol names it)"
-        )
+        asked.append("its protocol; a realtime one may be vLLM's or Unmute's (set it with --protocol)")
     if remote.protocol == "vllm-realtime" and remote.model is None:
-        asked.append("which model it serves")
+        asked.append("its model")
     return (*asked, "its policy, its weights and its memory")

@@ -1,14 +1,14 @@
-"""How long the parts of a capacity run take, foretold: for `--dry-run`, before anything is loaded.
+"""Estimated duration of the phases of a capacity run, for `--dry-run`, before anything is loaded.
 
-A duration is of the run's own clock. Every step takes a period at the most while the beat is kept, so a phase of
-k steps takes k periods at the most: a real clock waits that long, a virtual one only for the compute in it. Most
-phases end as soon as their verdict is known, and which of them come depends on what is found, so durations are
-bounds: `most_s` has the longest ramp, and beside it the budget, a confirmation and the looks that may follow it.
-Overloaded engines take longer than a period for a step, until the run sees it.
+Durations are on the trial clock. While deadlines are met, a step takes at most one period, so a phase of k steps takes
+at most k periods: that long on a real clock, only the compute time on a virtual one. Most phases end as soon as their
+verdict is known, and later phases depend on earlier results, so durations are bounds: `most_s` includes the longest
+ramp, the search time limit, a confirmation and the screening trials after it. Known error: a step of an overloaded
+engine takes longer than a period, until the trial ends.
 
-A search has a budget of real time (capacity/time_budget.py). A trial that would not end within it does not begin, so
-`usual_s` is the budget, or one confirmation if that is longer. What goes beyond it: a long ramp, one confirmation if
-none was run, and looks above what held if none was seen to fail.
+A search has a limit of wall time (capacity/time_budget.py). A trial that would not end within it is not started, so
+`usual_s` is the limit, or one confirmation if that is longer. A long ramp, one confirmation if none was run, and
+screening trials above the confirmed number if none has failed may exceed it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from metronome_cli.load.trace_file import LoadTrace
 
 @dataclass(frozen=True, slots=True)
 class RunPhase:
-    """One part of the run, in seconds of the run's clock; 0 where it may not come at all."""
+    """One phase of the run, in s on the trial clock; 0 if it may be skipped."""
 
     what: str
     least_s: float
@@ -43,14 +43,14 @@ class RunPhase:
 
 @dataclass(frozen=True, slots=True)
 class DurationEstimate:
-    """What a run does, part by part. `budget_s` and `usual_s` are real time, and None where nothing is searched."""
+    """Phases of a run. `budget_s` and `usual_s` are wall time, and None without a search."""
 
     does: str
     clock: str
     phases: tuple[RunPhase, ...]
     budget_s: float | None = None
     usual_s: float | None = None
-    loads: bool = True  # a model, first, which is not in these times
+    loads: bool = True  # a model first; its loading time is not included
 
     @property
     def least_s(self) -> float:
@@ -71,11 +71,11 @@ class DurationEstimate:
         }
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """For people."""
+        """Return the estimate as text."""
         for phase in self.phases:
             yield phase.what, _span(phase.least_s, phase.most_s)
         if self.budget_s is not None:
-            yield "budget", f"{format_duration(self.budget_s)}; then nothing more is narrowed (--search-time)"
+            yield "budget", f"{format_duration(self.budget_s)} for the search (--search-time)"
         yield "duration", self._duration()
 
     def _duration(self) -> str:
@@ -83,26 +83,28 @@ class DurationEstimate:
         usual = None if self.usual_s is None else f"about {_rounded(self.usual_s)} of real time{loading}"
         bounds = _span(self.least_s, self.most_s)
         if self.clock != "real":
-            virtual = f"{bounds} of virtual time, in which waiting costs nothing"
+            virtual = f"{bounds} of virtual time, in which waiting takes no real time"
             return f"{virtual}: only the compute takes real time" if usual is None else f"{usual}; {virtual}"
         if usual is None:
             return f"{bounds} of real time{loading}"
-        return f"{usual}; {_rounded(self.most_s)} if every part takes its longest"
+        return f"{usual}; {_rounded(self.most_s)} if each phase takes its longest"
 
 
 def estimate_duration(
     plan: CapacityPlan, recorded: LoadTrace | None, *, server: bool = False
 ) -> DurationEstimate:
-    """What `plan` does. `server`: it goes over the network, where only a whole session confirms."""
+    """Estimate a plan. `server`: over the network, where a confirmation lasts the session length."""
     if recorded is not None:
         return _replay(plan, recorded, server)
     length = format_duration(plan.length_s)
     if plan.compare or plan.guard:
-        return _arms(plan)
+        return _policy_runs(plan)
     if plan.trials is not None and plan.sessions is not None:
         count = 2 * plan.trials if plan.profile.policy_spec.grows else plan.trials
         trials, sessions = plural(plan.trials, "trial"), plural(plan.sessions, "session")
-        whole = RunPhase("1 life" if count == 1 else f"{count:,} lives", 0.0, count * plan.length_s)
+        whole = RunPhase(
+            "1 session length" if count == 1 else f"{count:,} session lengths", 0.0, count * plan.length_s
+        )
         return DurationEstimate(
             f"{trials} of {sessions} for {length} under each policy", plan.clock, (whole,)
         )
@@ -113,38 +115,40 @@ def estimate_duration(
 
 
 def _replay(plan: CapacityPlan, recorded: LoadTrace, server: bool) -> DurationEstimate:
-    """Points last as long as the recorded ones, arms at the most as long as the recorded ones could."""
-    arms = plan.compare or plan.guard
-    lengths = [(run.head.length_s or run.end_s) if arms else run.end_s for run in recorded.runs]
-    if arms:
-        count = len(_arms(plan).phases)
-        does = f"offers the callers of {recorded.path} to {plural(count, 'arm')}"
-        return DurationEstimate(does, plan.clock, (RunPhase("arms", 0.0, count * max(lengths)),))
+    """Estimate a replay. Trials last as long as the recorded ones; policy runs at most as long as those could."""
+    variants = plan.compare or plan.guard
+    lengths = [(run.head.length_s or run.end_s) if variants else run.end_s for run in recorded.runs]
+    if variants:
+        count = len(_policy_runs(plan).phases)
+        does = f"offers the sessions of {recorded.path} to {plural(count, 'policy variant')}"
+        return DurationEstimate(does, plan.clock, (RunPhase("policy runs", 0.0, count * max(lengths)),))
     numbers = {run.head.sessions for run in recorded.runs}
     span = f"{min(numbers)} to {plural(max(numbers), 'session')}"
     span = plural(min(numbers), "session") if len(numbers) == 1 else span
     runs = RunPhase(plural(len(lengths), "recorded run"), 0.0, sum(lengths))
     return DurationEstimate(
-        f"gives the load of {recorded.path} again, of {span}", plan.clock, (runs,), loads=not server
+        f"replays the load of {recorded.path}, of {span}", plan.clock, (runs,), loads=not server
     )
 
 
-def _arms(plan: CapacityPlan) -> DurationEstimate:
+def _policy_runs(plan: CapacityPlan) -> DurationEstimate:
     count = plan.offered or DEFAULT_OFFERED
     rate = plan.arrival_rate_per_s or DEFAULT_ARRIVALS_PER_S
-    arms = (GUARDED,) if plan.guard and not plan.compare else default_variants(plan.bounded_policy())
+    variants = (GUARDED,) if plan.guard and not plan.compare else default_variants(plan.bounded_policy())
     last_s = max(arrival.start_s for arrival in ramp(count, rate))
-    does = f"offers {plural(count, 'caller')} at {rate:g}/s to {plural(len(arms), 'arm')}"
+    does = f"offers {plural(count, 'session')} at {rate:g}/s to {plural(len(variants), 'policy variant')}"
     return DurationEstimate(
-        does, plan.clock, tuple(RunPhase(arm.name, last_s, plan.length_s + count / rate) for arm in arms)
+        does,
+        plan.clock,
+        tuple(RunPhase(variant.name, last_s, plan.length_s + count / rate) for variant in variants),
     )
 
 
 def _single(plan: CapacityPlan, server: bool) -> tuple[RunPhase, ...]:
     if server or plan.soak or plan.profile.policy_spec.grows:
-        return (RunPhase("the whole life", 0.0, plan.length_s),)
+        return (RunPhase("whole session length", 0.0, plan.length_s),)
     judged_s = (_confirm_steps(plan) + WARM_UP_BATCHES) * plan.profile.frame.period_s
-    return RunPhase("judged steps", 0.0, judged_s), RunPhase("everybody old", 0.0, _old_s(plan))
+    return RunPhase("confirmation", 0.0, judged_s), RunPhase("memory trial", 0.0, _old_s(plan))
 
 
 def _search(plan: CapacityPlan, server: bool) -> DurationEstimate:
@@ -163,10 +167,10 @@ def _search(plan: CapacityPlan, server: bool) -> DurationEstimate:
         first,
         RunPhase("trials", 0.0, budget_s),
         RunPhase("confirmation", 0.0, LAST_CONFIRMATIONS * one_s),
-        RunPhase("one more fails", 0.0, LAST_LOOKS * look_s),
+        RunPhase("screening above", 0.0, LAST_LOOKS * look_s),
     )
     whole_s = one_s if plan.clock == "real" and (server or plan.soak) else 0.0
-    does = f"finds how many sessions hold for {format_duration(plan.length_s)}, by {plan.method}"
+    does = f"searches for the number of sessions that pass for {format_duration(plan.length_s)}, by {plan.method}"
     return DurationEstimate(
         does, plan.clock, phases, budget_s, max(budget_s, window_s + whole_s), loads=not server
     )

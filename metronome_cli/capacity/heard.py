@@ -1,4 +1,4 @@
-"""What the listener of a trial heard, as the report has it."""
+"""Results of a trial's listener for the report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from metronome_cli.results.listener_result import (
 
 
 def heard_results(listener: Listener | None, at_delays: Sequence[DelayVerdict] = ()) -> dict[str, Any]:
-    """The fields of a trial's result that only a listener knows; None where nothing was measured."""
+    """Return the listener fields of a trial's result; None if not measured."""
     if listener is None:
         return {}
     calls = list(listener.calls.values())
@@ -47,7 +47,7 @@ def heard_results(listener: Listener | None, at_delays: Sequence[DelayVerdict] =
 
 
 def heard_now(listener: Listener | None) -> HeardNow | None:
-    """What a live view shows of the listeners."""
+    """Return the listener figures of a live view."""
     fields = heard_results(listener)
     if not any(fields.values()):
         return None
@@ -72,7 +72,7 @@ def heard_now(listener: Listener | None) -> HeardNow | None:
 
 
 def canary(listener: Listener | None, alone: AloneReplies | None) -> Canary | None:
-    """One session against itself alone; None if nothing can be paired."""
+    """Compare the canary under load with itself alone; None if no turn can be paired."""
     added = None if listener is None or alone is None else listener.added()
     if added is None or alone is None or not added.n:
         return None
@@ -85,7 +85,7 @@ def _measured(bounded: Bounded) -> Measured:
 
 
 def misbehaved(ended: Sequence[MisbehavedEnded]) -> list[Misbehaved]:
-    """By what they did, in the order of the kinds."""
+    """Return the counts by behaviour, in the order of the kinds."""
     found = []
     for behaviour in get_args(Behaviour):
         own = [one for one in ended if one.behaviour == behaviour]

@@ -1,13 +1,13 @@
-"""The memory guard: admission that looks at where occupancy will be, not where it is.
+"""The memory guard: admission by the forecast occupancy of the pool.
 
-Between ends every session only grows, so the pool's use peaks at the end of some session. For each such instant,
-`ahead` seconds from now, the guard forecasts the use of the sessions still seated then,
+A session's cache only grows until its end, so the pool's use peaks when some session ends. For each such time, `ahead`
+seconds from now, the guard forecasts the use of the sessions that are still open then,
 
     sum of mean(age + ahead)  +  (blocks used now - sum of mean(age))  +  z sqrt(sum of variance(ahead))
 
-where the middle term carries forward what the seated sessions hold beyond the mean and the last one is the margin
-for what they may still do: how much of the time each will speak. A caller is admitted only when, with them
-seated too, no such instant passes the pool. The normal margin is short for very few sessions with long turns.
+where the middle term is the blocks that open sessions hold beyond the mean, and the last one is the margin for the
+unknown share of time in which each will speak. A session is admitted only if, with it, the forecast never exceeds the
+pool. Known error: the normal margin is too small for very few sessions with long turns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Z = 3.0  # one-sided 99.87 % of a normal
 
 @dataclass(frozen=True, slots=True)
 class ActiveSession:
-    """What the guard knows of a seated session: its age now and the age at which it ends, seconds."""
+    """An open session: its age now and the age at which it ends, s."""
 
     age_s: float
     end_age_s: float
@@ -33,7 +33,7 @@ class ActiveSession:
 
 @dataclass(frozen=True, slots=True)
 class BlockGrowth:
-    """How one session's cache grows: mean blocks at an age, and variance of the blocks added in a span."""
+    """Growth of one session's cache: mean blocks at an age, and variance of the blocks added in a span of time."""
 
     mean: Callable[[float], float]
     variance: Callable[[float], float]
@@ -47,20 +47,21 @@ class MemoryGuard:
         self._total = total_blocks
         self._z = z
 
-    def peak_blocks(self, seats: Sequence[ActiveSession], used_now: float) -> float:
-        """Largest forecast use, in blocks, over the rest of these sessions' lives."""
-        ahead = sorted({seat.remaining_s for seat in seats})
-        surplus = used_now - sum(self._growth.mean(seat.age_s) for seat in seats)
-        return max((self._use_at(instant, seats, surplus) for instant in ahead), default=0.0)
+    def peak_blocks(self, sessions: Sequence[ActiveSession], used_now: float) -> float:
+        """Return the largest forecast use, in blocks, over the rest of these sessions' lifetimes."""
+        ahead = sorted({session.remaining_s for session in sessions})
+        surplus = used_now - sum(self._growth.mean(session.age_s) for session in sessions)
+        return max((self._use_at(instant, sessions, surplus) for instant in ahead), default=0.0)
 
-    def _use_at(self, ahead_s: float, seats: Sequence[ActiveSession], surplus: float) -> float:
-        staying = [seat for seat in seats if seat.remaining_s >= ahead_s]
-        mean = sum(self._growth.mean(seat.age_s + ahead_s) for seat in staying)
+    def _use_at(self, ahead_s: float, sessions: Sequence[ActiveSession], surplus: float) -> float:
+        staying = [session for session in sessions if session.remaining_s >= ahead_s]
+        mean = sum(self._growth.mean(session.age_s + ahead_s) for session in staying)
         variance = len(staying) * self._growth.variance(ahead_s)
         return mean + surplus + self._z * math.sqrt(variance)
 
-    def admits(self, seats: Sequence[ActiveSession], newcomer: ActiveSession, used_now: float) -> bool:
-        """Whether one more session may be seated; `used_now` are the blocks the seated ones hold."""
+    def admits(self, sessions: Sequence[ActiveSession], candidate: ActiveSession, used_now: float) -> bool:
+        """Return True if one more session may be admitted. `used_now`: blocks that the open sessions hold."""
         return (
-            self.peak_blocks([*seats, newcomer], used_now + self._growth.mean(newcomer.age_s)) <= self._total
+            self.peak_blocks([*sessions, candidate], used_now + self._growth.mean(candidate.age_s))
+            <= self._total
         )

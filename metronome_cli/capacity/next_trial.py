@@ -1,8 +1,8 @@
 """Which trial to run next: the one that narrows the answer most per second that it takes.
 
-Two kinds: a confirmation, long enough to prove the objectives, of a number that probably holds; and a short look of
-fixed length at a number that probably fails. Both are worth the log of the range that they close, times the chance
-that they do, per second.
+Two kinds: a confirmation, long enough to prove the objectives, of a number that probably holds; and a screening
+trial of fixed length at a number that probably fails. Both are worth the log of the range that they close, times the
+chance that they do, per second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Offers sessions to one run of a backend and counts what becomes of them."""
+"""Offers sessions to one run of a backend and counts their outcomes."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class OfferedLoad:
         self.run.close_newest(max(0, count))
 
     def close(self) -> None:
-        """End the run. Raises EngineError if the system under test is found to be gone."""
+        """End the run. Raises EngineError if the system under test is no longer available."""
         if not self._closed:
             self._closed = True
             self.run.close()

@@ -1,4 +1,4 @@
-"""What a trial's evidence says: what ended it, what limited it, its verdict. One table for every backend."""
+"""Outcome of a trial from its evidence: why it ended, the limiting factor, its verdict. One table for all backends."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ from metronome_cli.results.capacity_result import LimitingFactor, TrialEnd
 from metronome_cli.results.measured import Collapse, LatencyMs, ObjectiveResult, OccupancySeries
 from metronome_cli.results.network_stats import NetworkStats, Spread
 
-BUSY_SHARE = 0.5  # of a core: a process that uses less was kept from running
-DEAF_SHARE = (
-    0.25  # of the silence timeout: a generator that is so late may have made the silence by not listening
-)
+BUSY_SHARE = 0.5  # of a core; a late process that uses less was not scheduled
+DEAF_SHARE = 0.25  # of the silence timeout; a later generator may have caused the silence by not reading
 LATE_SEND_MS = 5.0  # a frame that is sent later than this counts as sent late
 BROKEN: tuple[EndReason, ...] = (
     "connection_closed",
@@ -48,7 +46,7 @@ METRIC_LIMITS: dict[str, LimitingFactor] = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Everything that an outcome rests on."""
+    """Evidence of an outcome."""
 
     plan: TrialPlan
     traits: BackendTraits
@@ -78,17 +76,17 @@ class Seen:
 
     @property
     def late(self) -> str | None:
-        """Why the load generator may have been the limit, and what helps; None if it was not."""
+        """Why the load generator may have been the limit, and a remedy; None if it was not."""
         late = lateness_reason(self.recorder)
         share = None if self.stats.network is None else self.stats.network.cpu_share
         if late is None or share is None:
             return late
-        helps = "--workers spreads sessions over more" if share > BUSY_SHARE else "other work has the machine"
+        helps = "use more --workers" if share > BUSY_SHARE else "other processes use the machine"
         return f"{late}, its busiest process using {share:.0%} of a core; {helps}"
 
     @property
     def deaf(self) -> bool:
-        """Whether the load generator may have made a silence by not listening."""
+        """True if the load generator may have caused a silence by not reading."""
         network, recorder = self.stats.network, self.recorder
         if network is None:
             return False
@@ -102,7 +100,7 @@ class Seen:
 
     @property
     def rejected(self) -> int:
-        """Sessions that the backend rejected in so many words."""
+        """Sessions that the backend rejected explicitly."""
         return self.rejected_at_once + self.recorder.ended["rejected"]
 
     @property
@@ -123,7 +121,7 @@ def _generator_gone(seen: Seen) -> bool:
 
 
 def _full_pool_did_harm(seen: Seen) -> bool:
-    """A full pool counts if a session was denied a block, or was lost, silent or preempted while it was full."""
+    """True if a session waited for a block, or was lost, silent or preempted while the pool was full."""
     if seen.stats.pool_full_s is None:
         return False
     if seen.stats.blocked:
@@ -147,7 +145,7 @@ def _rejected(seen: Seen) -> bool:
 
 
 def _stalled(seen: Seen) -> bool:
-    """A stall explains what was lost and what is open, but not a failure that stands anyway."""
+    """A stall explains lost sessions and an inconclusive verdict, but not a failure with another cause."""
     if stall_reason(seen.recorder) is None or seen.failed:
         return False
     open_ = any(judgement.verdict != "pass" for judgement in seen.judgements)
@@ -185,7 +183,7 @@ def _objective_failed(seen: Seen) -> bool:
 
 
 Rule = tuple[Callable[[Seen], bool], TrialEnd, LimitingFactor]
-RULES: tuple[Rule, ...] = (  # the first that holds says what ended a trial, and what limited it
+RULES: tuple[Rule, ...] = (  # the first that applies gives the end reason and the limiting factor
     (_generator_gone, "load_generator", "load_generator"),
     (_full_pool_did_harm, "pool_full", "memory"),
     (_rejected_for_memory, "rejected", "memory"),
@@ -202,7 +200,7 @@ RULES: tuple[Rule, ...] = (  # the first that holds says what ended a trial, and
 
 
 def classify(seen: Seen) -> tuple[TrialEnd, LimitingFactor]:
-    """What ended the trial, and what limited it."""
+    """Return what ended the trial and the limiting factor."""
     for holds, ended_by, limit in RULES:
         if holds(seen):
             failed = holds is _objective_failed
@@ -211,7 +209,7 @@ def classify(seen: Seen) -> tuple[TrialEnd, LimitingFactor]:
 
 
 def verdict_of(seen: Seen, ended_by: TrialEnd, limit: LimitingFactor) -> tuple[Verdict, str]:
-    """The verdict, and why."""
+    """Return the verdict and its reason."""
     recorder, stats = seen.recorder, seen.stats
     lost = lost_in_words(recorder)
     if _generator_gone(seen):
@@ -225,7 +223,7 @@ def verdict_of(seen: Seen, ended_by: TrialEnd, limit: LimitingFactor) -> tuple[V
         count = seen.rejected
         return (
             "fail",
-            f"{plural(count, 'session')} {'was' if count == 1 else 'were'} refused: no room in the KV pool",
+            f"{plural(count, 'session')} {'was' if count == 1 else 'were'} rejected: the KV pool was full",
         )
     if ended_by == "context_limit":
         reached, first_s = (
@@ -236,15 +234,15 @@ def verdict_of(seen: Seen, ended_by: TrialEnd, limit: LimitingFactor) -> tuple[V
     if ended_by == "load_generator":
         return "inconclusive", seen.late or ""
     if seen.rejected_at_once and not lost:
-        return "fail", f"of {plural(seen.plan.sessions, 'session')}: {seen.rejected_at_once} refused"
+        return "fail", f"of {plural(seen.plan.sessions, 'session')}: {seen.rejected_at_once} rejected"
     if seen.lost:
         return "fail", f"of {plural(seen.plan.sessions, 'session')}: {lost}"
     if seen.collapse is not None:
-        return "fail", f"every session fell silent at {format_time(seen.collapse.t_s)}"
+        return "fail", f"no session produced output at {format_time(seen.collapse.t_s)}"
     steady = seen.plan.ages == "spread" or not seen.traits.sets_age
     verdict, reason = overall_verdict(seen.judgements, drift_reason(recorder) if steady else None)
     if seen.plan.memory_only and verdict == "inconclusive" and recorder.total.batches:
-        return "pass", "every session's cache fitted to its end"
+        return "pass", "every session's cache fits until its end"
     return verdict, reason
 
 
@@ -255,7 +253,7 @@ def _full_pool_reason(seen: Seen, lost: str) -> str:
     )
     full = f"{of_server} pool was full at {format_time(stats.pool_full_s)}"
     if seen.collapse is not None:
-        return f"{full}; every session fell silent"
+        return f"{full}; no session produced output"
     if stats.preemptions and not seen.traits.server_reported:
         return f"{full}: {plural(stats.preemptions, 'preemption')}"
     harm = lost or overall_verdict(seen.judgements)[1]
@@ -301,7 +299,7 @@ def trial_counts(recorder: Recorder, judgements: Sequence[Judgement]) -> dict[st
 
 
 def objective_result(judgement: Judgement) -> ObjectiveResult:
-    """A judgement as the report has it."""
+    """Return an objective's result for the report."""
     return ObjectiveResult(
         objective=judgement.objective,
         verdict=judgement.verdict,
@@ -326,7 +324,7 @@ def occupancy_series(stats: BackendStats) -> OccupancySeries | None:
 
 
 def collapse_result(recorder: Recorder, stats: BackendStats) -> Collapse:
-    """A collapse as it stands now: since when the pool is full, and when the last output came."""
+    """Return a collapse: since when the pool is full, and when the last output arrived."""
     pool, last = stats.pool, recorder.last_output_s
     return Collapse(
         t_s=stats.pool_full_s if stats.pool_full_s is not None else (last or 0.0),
@@ -342,7 +340,7 @@ MAX_NAMES = 50  # of messages and errors in a report
 
 
 def network_stats(recorder: Recorder, stats: BackendStats) -> NetworkStats | None:
-    """What only sockets and the server's metrics told, as the report has it; None without a network."""
+    """Return the network results for the report; None without a network."""
     network = stats.network
     if network is None:
         return None

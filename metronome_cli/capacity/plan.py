@@ -1,4 +1,4 @@
-"""What `capacity` is asked to do."""
+"""Plan of a `capacity` run."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class CapacityPlan:
     device: str = "auto"
     weights: Path | None = None  # a checkpoint directory; None: random
     window: CachePolicySpec | None = None  # the bounded policy of comparisons; None: the profile's
-    compare: bool = False  # three arms under one controller
-    guard: bool = False  # the guarded arm alone
+    compare: bool = False  # three policy variants under one controller
+    guard: bool = False  # the guarded policy run alone
     offered: int | None = None
     arrival_rate_per_s: float | None = None
     trials: int | None = None
@@ -60,8 +60,8 @@ class CapacityPlan:
     canary: bool = False  # one session is heard alone as well
     churn: Churn | None = None  # None: every session lasts the session length
     script: Path | None = None  # what users say, and when; None: they speak all the time
-    record: Path | None = None  # where to keep the load
-    replay: Path | None = None  # a kept load to give again
+    record: Path | None = None  # load trace to write
+    replay: Path | None = None  # load trace to replay
     argv: tuple[str, ...] = ()
     settings: dict[str, object] = field(default_factory=dict)
 

@@ -1,8 +1,9 @@
-"""The same controller on different caches: it converges on one and over-admits into the wall on the other.
+"""Compares cache policies under the same admission controller.
 
-Sessions arrive at a steady rate, each to stay for the session length; admission is AIMD on frame latency, and, in
-the guarded arm, a forecast of the pool as well. Whoever is not admitted gets a clean rejection. An arm's time ends
-when the last admitted caller would have finished.
+Under a bounded policy the controller converges; under an unbounded one it admits more sessions than the KV pool can
+hold. Sessions arrive at a steady rate, each for the session length. Admission is AIMD on frame latency; the guarded
+policy run also forecasts the pool. A session that is not admitted is rejected. A policy run ends when the last admitted
+session would have finished.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LOST: tuple[EndReason, ...] = ("context_limit", "rejected", "fell_behind", "engi
 
 @dataclass(frozen=True, slots=True)
 class PolicyVariant:
-    """One arm: a policy, and whether the memory guard stands at the door."""
+    """A cache policy, and whether the memory guard controls admission."""
 
     name: str
     policy: CachePolicySpec
@@ -44,29 +45,29 @@ class PolicyVariant:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Who comes: `sessions` callers at `rate_per_s`, each for the session length; or those of a recorded arm."""
+    """Offered load: `sessions` at `rate_per_s`, each for the session length; or those of a recorded policy run."""
 
     sessions: int
     rate_per_s: float
     recorded: RecordedTrial | None = None
 
     def arrivals(self, session_length_s: float) -> Iterable[SessionSpec]:
-        """In order of time."""
+        """Return the sessions in order of time."""
         if self.recorded is not None:
             return [session.spec for session in self.recorded.sessions]
         return ramp(self.sessions, self.rate_per_s, session_length_s)
 
     def length_s(self, session_length_s: float) -> float:
-        """When an arm ends at the latest."""
+        """Return the latest end of a policy run, s."""
         recorded = None if self.recorded is None else self.recorded.head.length_s
         return session_length_s + self.sessions / self.rate_per_s if recorded is None else recorded
 
     def __str__(self) -> str:
         how = f"at {self.rate_per_s:g}/s" if self.recorded is None else "as recorded"
-        return f"{plural(self.sessions, 'caller')} {how}"
+        return f"{plural(self.sessions, 'session')} {how}"
 
 
-# Seated callers stay, so an overshoot stays too: a lower target and a smaller step than a search takes.
+# Open sessions stay, so an overshoot stays too: a lower target and a smaller increase than in a search.
 ADMISSION_GAINS = AimdGains(target=0.5, increase=2.0, window_s=1.0, slow_start=1.0)
 
 UNBOUNDED = PolicyVariant("unbounded", CachePolicySpec("unbounded"))
@@ -199,7 +200,7 @@ def _no_admission_reason(
     if need <= total_blocks:
         return ""
     return (
-        f"nobody is admitted: one session may need {need:,} blocks by the end of its {format_duration(length_s)}, "
+        f"no session is admitted: one session may need {need:,} blocks by the end of its {format_duration(length_s)}, "
         f"and the pool has {total_blocks:,}"
     )
 

@@ -1,4 +1,4 @@
-"""How far a phase is: its share for a bar, and in words, since a share of what is not known yet says little."""
+"""Progress of a phase: its share for a bar, and a text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The coin flip: where t_sat is near the session length, ordinary variance decides whether a run collapses.
+"""Repeated trials: if the fill time is near the session length, chance decides whether a trial collapses.
 
-The same N sessions live through the session length once a trial, on a fresh engine each, with other turns and
-other stretches of speech. What is counted is whether the pool filled before the end. Beside it stands the
-probability that the forecast gives for the profile, and a control: the same trials with the window.
+Each repeat runs N sessions for the session length on a new engine, with other turns and other speech. Counted is
+whether the pool filled before the end. The report adds the probability by the forecast, and a control: the same repeats
+under the window policy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`--replay`: a recorded load again, run by run, each on a fresh engine and judged for itself.
+"""`--replay`: repeats the trials of a load trace, each on a new engine and judged by itself.
 
-Sessions, audio and turns come from the file, and so does the length of each run; the engine, its cache and how fast it
-is are those of today. A run ends early only when nobody is left, or a full pool has been silent for long enough.
+Sessions, audio, turns and the length of each trial come from the file; the engine and its cache are the present ones.
+A trial ends early only if no session is left, or after a silent collapse.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def under_recorded(context: TrialContext, run: RecordedTrial) -> TrialContext:
 
 
 def recorded_load(context: TrialContext, recorded: LoadTrace) -> tuple[TrialContext, Offer]:
-    """What policies are offered again: every recorded one had the same sessions, so one that had them all tells."""
+    """Return the recorded offer. All policies had the same sessions, so the policy run with most of them is used."""
     runs = [run for run in recorded.runs if run.head.kind == "arm"]
     run = max(runs, key=lambda run: len(run.sessions))
     seconds = run.sessions[-1].start_s + run.sessions[-1].lifetime_s
@@ -37,10 +37,10 @@ def recorded_load(context: TrialContext, recorded: LoadTrace) -> tuple[TrialCont
 
 
 def check_replayable(recorded: LoadTrace, traits: BackendTraits) -> None:
-    """Raises UsageError for a load that this backend cannot be given.
+    """Raise UsageError for a load that this backend cannot run.
 
     A backend that batches by itself cannot align frames. Sessions of one that cannot set their age are new and start
-    together; when the model speaks there is the server's decision.
+    together; the server decides when its model speaks.
     """
     if traits.batch == "period" and recorded.head.batching == "periodic":
         raise UsageError(
@@ -121,13 +121,11 @@ class TraceReplay:
             found.first_failing = min(above)
             found.binding = failed[found.first_failing].limited_by
         if found.safe is None:
-            found.undecided = "no run of the file was shown to hold"
+            found.undecided = "no trial of the file passed"
         return found
 
     def _held(self) -> set[int]:
-        """Numbers that passed. Where sessions were met at every age, and not lived through, it must also have been
-        shown that as many fit when everybody is old, as whoever recorded them had to show.
-        """
+        """Numbers that passed. A pass with sessions of all ages also needs a memory trial of as many sessions."""
         passed = [
             (run, p.sessions) for run, p in zip(self._runs, self.points, strict=False) if p.verdict == "pass"
         ]

@@ -70,7 +70,7 @@ class SearchState:
 
     @classmethod
     def of(cls, result: TrialResult) -> SearchState:
-        """What one judged trial says by itself."""
+        """Return the state after a single judged trial."""
         return cls(
             safe=result.sessions if result.verdict == "pass" else None,
             first_failing=result.sessions if result.verdict == "fail" else None,
@@ -206,7 +206,7 @@ class Search:
     # -- one trial ----------------------------------------------------------------------------------------------
 
     def run_next(self, chosen: NextTrial) -> bool:
-        """Run it, add what it shows, and return whether it failed."""
+        """Run a trial, add its evidence, and return True if it failed."""
         left_s = self._budget.left_s
         if chosen.kind == "look":
             plan = self._plans.look(chosen.sessions, chosen.length_s)
@@ -255,7 +255,7 @@ class Search:
                 tried.hard = result.limited_by
 
     def _fits(self, sessions: int, tried: _Tried) -> bool:
-        """Whether every session's cache fits to its end."""
+        """Return True if every session's cache fits until its end."""
         plan = self._plans.memory(sessions)
         if plan is None or self._stop():
             return plan is None
@@ -263,7 +263,7 @@ class Search:
         self._note(tried, result)
         return result.verdict == "pass"
 
-    # -- what follows -------------------------------------------------------------------------------------------
+    # -- conclusions --------------------------------------------------------------------------------------------
 
     def _update(self) -> None:
         """Estimate anew, and keep the claims that the evidence carries."""
@@ -298,7 +298,7 @@ class Search:
             self.run_next(self._chooser.confirm(sessions, self._left_s))
 
     def _look_above(self) -> None:
-        """Look above the estimate if no number was seen to fail."""
+        """Run a screening trial above the estimate if no number has failed."""
         sessions = self.evidence.interval.high if self.evidence.trials else 0
         for _ in range(LAST_LOOKS):
             if (

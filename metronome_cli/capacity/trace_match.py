@@ -1,8 +1,8 @@
-"""A command's load on its way into a file (`--record`) and out of one (`--replay`).
+"""Writes a command's load to a trace (`--record`) and checks a trace to replay (`--replay`).
 
-A recorded load fits the audio, the rate and the beat with which it was recorded; anything else is refused. Audio is
-told apart by the SHA-256 of each file and the order in which they follow each other, not by decoded samples: decoders
-and resamplers differ in the last bit from one processor to the next, and that is no other load.
+A load trace requires the audio, sample rate and frame period with which it was recorded. Audio is compared by the
+SHA-256 and the order of the files, not by decoded samples: decoders and resamplers differ in the last bit between
+CPUs, which does not change the load.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     Loop = LoopedSpeech | AlignedLoopedSpeech
 
 _HINTS = {
-    "arm": "leave --compare-policies and --admission-control out, or record with one of them",
-    "point": "give --compare-policies or --admission-control memory, as when it was recorded",
+    "arm": "remove --compare-policies and --admission-control, or record with one of them",
+    "point": "add --compare-policies or --admission-control memory, as when it was recorded",
 }
 
 
 class KeptLoad:
-    """What one capacity run has to do with files of load: mostly nothing.
+    """Load traces of one capacity run: the one to replay and the one to write, if any.
 
     `plan` is the run's plan with what a replayed file decides: batching and session length. Raises UsageError.
     """
@@ -66,17 +66,17 @@ class KeptLoad:
         recorded = read_load(path)
         kind = "arm" if plan.compare or plan.guard else "point"
         if not any(run.head.kind == kind for run in recorded.runs):
-            other = "it has single runs alone" if kind == "arm" else "its callers were let in by a controller"
+            other = "the file has no admission run" if kind == "arm" else "the file has only admission runs"
             raise UsageError(f"--replay: {path}: {other}", hint=_HINTS[kind])
         return recorded
 
     @property
     def audio_seed(self) -> int:
-        """What the order of the recordings is drawn from."""
+        """Seed of the order of the recordings."""
         return self.plan.seed if self.recorded is None else self.recorded.head.seed
 
     def open(self, speech: LoopedSpeech, *, whole_frames: bool) -> Loop:
-        """The audio is known: the loop of it that the run uses, `whole_frames` or the recorded one.
+        """Return the audio loop that the run uses: as `whole_frames` says, or the recorded one.
 
         Raises UsageError for a recorded load that does not fit it.
         """
@@ -104,11 +104,11 @@ class KeptLoad:
             self.recorder = self._writer = TraceWriter(plan.record, head, self._tell)
 
     def _tell(self, error: MetronomeError) -> None:
-        self._observer.notice(f"{error.message}; no more of the load is recorded, the run goes on")
+        self._observer.notice(f"{error.message}; the load is no longer recorded; the run continues")
         self._observer.event("write_failed", {"message": error.message, "hint": error.hint})
 
     def close(self) -> None:
-        """The run is over."""
+        """Close the trace at the end of the run."""
         if self._writer is not None:
             self._writer.close()
 
@@ -116,7 +116,7 @@ class KeptLoad:
 def load_head(
     profile: Profile, streams: Loop, *, batching: Batching, seed: int, session_length_s: float
 ) -> TraceHeader:
-    """What a file says of a load before its runs. Reads every audio file once. Raises UsageError."""
+    """Return the header of a load trace. Reads every audio file once. Raises UsageError."""
     return TraceHeader(
         version=__version__,
         profile=profile.name,
@@ -142,7 +142,7 @@ def _digest(path: Path) -> str:
 
 
 def refuse_other_load(recorded: LoadTrace, mine: TraceHeader) -> None:
-    """Raises UsageError, saying what differs, where the file's load cannot be given here."""
+    """Raise UsageError with the difference if the load trace does not fit this run."""
     head, differs = recorded.head, ""
     if (head.period_s, head.sample_rate) != (mine.period_s, mine.sample_rate):
         differs = (
@@ -159,7 +159,7 @@ def refuse_other_load(recorded: LoadTrace, mine: TraceHeader) -> None:
     if differs:
         raise UsageError(
             f"--replay: {recorded.path}: {differs}",
-            hint="give the profile and the --audio with which it was recorded, or record it again",
+            hint="use the profile and the --audio with which it was recorded, or record it again",
         )
 
 

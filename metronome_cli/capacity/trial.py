@@ -70,9 +70,9 @@ class Admission(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What a trial found. `result` is the report's; the rest is for whoever plans the next one.
+    """Outcome of a trial. `result` is for the report, the rest for planning the next trial.
 
-    `within_limits`: nothing was seen against it, however few batches there were. `stalled`: the load generator stalled
+    `within_limits`: no objective was violated, even if there were few batches. `stalled`: the load generator stalled
     and decided the verdict, so it is worth another try. `slots`: how many sessions the server took when it rejected
     others; None: it rejected none. `failure`: of the engine. `shed`: sessions that admission declined.
     """
@@ -305,7 +305,7 @@ class Trial:
             whose = {} if self.admission is None else {"policy_run": self.plan.purpose}
             self.context.observer.event("collapse", {**whose, **self.collapse.model_dump()})
 
-    # -- what it found -------------------------------------------------------------------------------------------
+    # -- result --------------------------------------------------------------------------------------------------
 
     @property
     def _seen(self) -> Seen:
@@ -389,7 +389,7 @@ class Trial:
         return seen.recorder.started or None
 
     def _forecast(self, seen: Seen) -> Forecast | None:
-        """What the occupancy seen says of the time at which the pool is full; None if none was seen."""
+        """Return the forecast of the fill time from the occupancy; None without occupancy."""
         stats, sessions = seen.stats, self.plan.sessions
         found = forecast_of(
             stats.occupancy, stats.pool_full_s, sessions, self.context.session_length_s, stats.server

@@ -1,4 +1,4 @@
-"""Windows of a trial: what a dashboard would show, every second or so."""
+"""Windows of a trial: figures for live views, about once per second."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Windows:
 
 
 def _view(state: SessionState) -> SessionView:
-    """How an open session does, by its last frame."""
+    """Return the state of an open session by its last frame."""
     if not state.ready:
         return "waiting"
     return "late" if state.miss_streak else "empty" if state.empty_since_s is not None else "on time"

@@ -78,7 +78,7 @@ class ProbeDryRun:
             ("memory", f"about {format_size(self.memory_total)}, and the program itself"),
         ]
         lines = [f"{name:<11}  {text}" for name, text in rows]
-        return "\n".join([*lines, "", "Nothing was loaded and nothing was run."])
+        return "\n".join([*lines, "", "Dry run: no model was loaded and nothing was measured."])
 
     def _duration(self) -> str:
         if not self.points:

@@ -49,7 +49,10 @@ class QualityDryRun:
         ]
         shown = [row for row in rows if row[0] != "text" or self.text is not None]
         width = max(len(name) for name, _ in shown)
-        return "\n".join(f"{name:<{width}}  {text}" for name, text in shown) + "\n\nNothing was loaded."
+        return (
+            "\n".join(f"{name:<{width}}  {text}" for name, text in shown)
+            + "\n\nDry run: no model was loaded."
+        )
 
 
 def outline_quality(run: QualityProbePlan) -> QualityDryRun:

@@ -137,7 +137,7 @@ def test_a_worker_can_be_told_of_any_endpoint(protocol):
 
 
 @pytest.mark.parametrize(
-    ("share", "helps"), [(0.07, "other work has the machine"), (0.9, "--workers spreads sessions over more")]
+    ("share", "helps"), [(0.07, "other processes use the machine"), (0.9, "use more --workers")]
 )
 def test_a_late_generator_says_what_helps(share, helps):
     recorder = Recorder(80.0)

@@ -45,12 +45,12 @@ def test_nothing_is_loaded(flags):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "Nothing was loaded and nothing was run." in done.stdout
+    assert "Dry run: no model was loaded and nothing was measured." in done.stdout
     assert "KV pool" in done.stdout
     assert f"{load_profile('smoke').kv_pool.blocks} blocks" in done.stdout
 
 
-def test_a_judged_point_takes_no_longer_than_foretold():
+def test_a_judged_trial_takes_no_longer_than_estimated():
     context = context_on(always(0.01))
     plan = CapacityPlan(profile=context.profile, sessions=1, clock="virtual", session_length_s=60.0)
     judged = outline(plan).course.phases[0]
@@ -63,7 +63,7 @@ def test_a_judged_point_takes_no_longer_than_foretold():
 
 
 @pytest.mark.parametrize("policy", ["window(64, 16)", "unbounded"])
-def test_a_search_keeps_within_what_was_foretold(policy):
+def test_a_search_keeps_within_the_estimate(policy):
     context = context_on(lambda batch: 0.004 + 0.0012 * batch, small_profile(policy=policy), max_sessions=64)
     plan = CapacityPlan(profile=context.profile, clock="virtual", session_length_s=60.0, max_sessions=64)
     ahead = outline(plan)
@@ -81,14 +81,14 @@ def test_a_search_in_real_time_keeps_to_its_budget_and_says_so(period, given_s, 
     profile = small_profile(frame={"period": period, "sample_rate": 16000})
     course = outline(CapacityPlan(profile, session_length_s=600.0, budget_s=given_s)).course
     assert (course.budget_s, course.usual_s) == (budget_s, budget_s)
-    assert dict(course.rows())["budget"].startswith(f"{format_duration(budget_s)}; then nothing")
+    assert dict(course.rows())["budget"].startswith(f"{format_duration(budget_s)} for the search")
     assert dict(course.rows())["duration"].startswith(f"about {format_duration(budget_s)} of real time")
     assert {phase.what: phase for phase in course.phases}["trials"].most_s <= budget_s
     longer = outline(CapacityPlan(profile, session_length_s=600.0, budget_s=2 * budget_s)).course
     assert course.usual_s <= course.most_s <= longer.most_s
 
 
-def test_a_soak_takes_a_whole_life_at_the_least_whatever_the_budget():
+def test_a_soak_takes_at_least_the_session_length():
     course = outline(CapacityPlan(small_profile(), session_length_s=600.0, soak=True)).course
     assert course.budget_s == 40.0
     assert 600.0 < course.usual_s <= 601.0
@@ -97,7 +97,7 @@ def test_a_soak_takes_a_whole_life_at_the_least_whatever_the_budget():
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ([], "the first that it answers to: realtime, moshi-server, moshi"),
+        ([], "the first that connects: realtime, moshi-server, moshi"),
         (
             ["--protocol", "vllm-realtime", "--sessions", "3"],
             "3 sessions, a frame of 80 ms at 16,000 Hz each",
@@ -107,18 +107,18 @@ def test_a_soak_takes_a_whole_life_at_the_least_whatever_the_budget():
         (["--workers", "1"], "in 1 process"),
     ],
 )
-def test_of_a_server_it_says_what_would_be_offered_and_nobody_knocks(flags, says, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        door.settimeout(0.2)
-        target = f"ws://127.0.0.1:{door.getsockname()[1]}"
+def test_the_dry_run_of_a_server_states_the_load_and_opens_no_connection(flags, says, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.2)
+        target = f"ws://127.0.0.1:{listener.getsockname()[1]}"
         assert run(["capacity", "--url", target, "--dry-run", *flags]) == 0
         with pytest.raises(TimeoutError):
-            door.accept()
+            listener.accept()
     said = " ".join(capsys.readouterr().out.split())
     assert says in said
     assert f"server {target}" in said
-    assert "not known whether it is there" in said
-    assert said.endswith("Nothing was sent and nobody knocked.")
+    assert "not known whether the server responds" in said
+    assert said.endswith("Dry run: no connection was opened.")
 
 
 @pytest.mark.parametrize(

@@ -301,9 +301,9 @@ def test_arms_and_points_are_not_taken_for_each_other(speech, tmp_path):
     points, arms = tmp_path / "points.jsonl", tmp_path / "arms.jsonl"
     run(speech, sessions=2, record=points)
     run(speech, guard=True, offered=3, record=arms)
-    with pytest.raises(UsageError, match="it has single runs alone"):
+    with pytest.raises(UsageError, match="the file has no admission run"):
         run(speech, guard=True, replay=points)
-    with pytest.raises(UsageError, match="let in by a controller"):
+    with pytest.raises(UsageError, match="the file has only admission runs"):
         run(speech, replay=arms)
 
 

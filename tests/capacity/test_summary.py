@@ -12,9 +12,9 @@ def said(report, at=0):
 
 
 @pytest.mark.parametrize(("ran_s", "words"), [
-    (11.25, "every session fell silent. Ended early, after 11 s. Limited by: memory."),
-    (100.0, "every session fell silent. Ended early, after 100 s. Limited by: memory."),
-    (120.0, "every session fell silent. Limited by: memory."),
+    (11.25, "no session produced output. Ended early, after 11 s. Limited by: memory."),
+    (100.0, "no session produced output. Ended early, after 100 s. Limited by: memory."),
+    (120.0, "no session produced output. Limited by: memory."),
 ])  # fmt: skip
 def test_a_run_that_its_collapse_ended_says_after_how_long(ran_s, words):
     report = collapse_report()

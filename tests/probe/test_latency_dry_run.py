@@ -73,4 +73,4 @@ def test_from_the_command_line(flags: list[str], tmp_path: Path, capsys: pytest.
     if flags:
         assert json.loads(text)["schema"] == "metronome.probe-plan/1"
     else:
-        assert text.rstrip().endswith("Nothing was loaded and nothing was run.")
+        assert text.rstrip().endswith("Dry run: no model was loaded and nothing was measured.")

@@ -219,7 +219,7 @@ def collapse_report(**changes):
         16, "fail", "single",
         policy="unbounded", misses=0, late_batches=0, empty_frames=2304, occupancy_max=1.0, limited_by="memory",
         ended_by="pool_full", pool_full_at_s=40.0, collapse=collapse(), windows=list(collapse_windows()),
-        reason="the KV pool was full at 40.0 s; every session fell silent",
+        reason="the KV pool was full at 40.0 s; no session produced output",
         objectives=[objective(measured=42.0), objective("empty<1%", "fail", 0.23, 0.01, "fraction")],
     )  # fmt: skip
     capacity = Capacity(
@@ -232,7 +232,7 @@ def collapse_report(**changes):
     given = {
         "verdict": "fail",
         "exit_code": 3,
-        "summary": "Fail: 16 sessions for 2 min: the KV pool was full at 40.0 s; every session fell silent.",
+        "summary": "Fail: 16 sessions for 2 min: the KV pool was full at 40.0 s; no session produced output.",
         "capacity": capacity,
         "objectives": failing.objectives,
         **changes,

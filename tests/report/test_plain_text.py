@@ -163,5 +163,5 @@ def test_an_arm_that_admitted_nobody_says_why():
     given_report = arms_report()
     given_report.policy_runs[
         2
-    ].no_admission_reason = "nobody is admitted: one session may need 182 blocks, and the pool has 96"
+    ].no_admission_reason = "no session is admitted: one session may need 182 blocks, and the pool has 96"
     assert "the pool has 96" in " ".join(render_text(given_report, 80).split())

@@ -289,7 +289,7 @@ def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
     assert point.collapse.waiting == 4
     assert point.collapse.last_output_s == pytest.approx(point.pool_full_at_s, abs=2.0)
     assert point.occupancy_max > 0.9
-    assert "every session fell silent" in point.reason
+    assert "no session produced output" in point.reason
     forecast = report.forecast
     assert forecast.observed_fill_time_s == pytest.approx(point.pool_full_at_s, abs=0.01)
     assert forecast.fitted_until_s < 0.6 * point.pool_full_at_s
@@ -300,7 +300,7 @@ def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
     for view in (render_text(report, 120), render_html(report)):
         assert "Network, ms" in view
         assert "pool full, as seen" in view
-        assert "every session fell silent" in view
+        assert "no session produced output" in view
         assert "the server&#x27;s own" in view or "the server's own" in view or "the server&#39;s own" in view
         assert url in view
 
