@@ -1,4 +1,4 @@
-"""What happens in a call as its two sides hear it: sound, answers, turns, and what the server says of its model."""
+"""Events of a call: sound, answers, turns, and what the server reports of its model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class CallEventKind(IntEnum):
     ANSWER_DONE = 4  # complete
     ANSWER_CANCELLED = 5  # by the user's speech
     ANSWER_BROKEN = 6  # failed, incomplete
-    USER_HEARD = 7  # the server said that the user speaks
-    USER_ENDED = 8  # the server said that the user stopped speaking
+    USER_HEARD = 7  # the server reported the start of speech
+    USER_ENDED = 8  # the server reported the end of speech
     CACHE = 9  # value: positions in the session's KV cache
     TURN = 10  # the user starts a turn, as planned; value: when its last speech sample is sent, s
     BARGE_IN = 11  # the user speaks over the answer, as planned

@@ -33,7 +33,7 @@ class TurnSchedule(Protocol):
     """When the model speaks in one session."""
 
     def speaking(self, t_s: float) -> bool:
-        """Whether the model speaks at that age of the session."""
+        """Return whether the model speaks at session age `t_s`."""
 
     def runs(self, age_s: float, period_s: float, frames: int) -> list[int]:
         """For `frames` frames from that age on: the lengths of listening and speaking runs, listening first."""
@@ -114,7 +114,7 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class Reconnected:
-    """A session whose connection ended for that reason is ready again."""
+    """A session is ready again after its connection ended for `reason`."""
 
     session: int
     reason: EndReason
@@ -123,7 +123,7 @@ class Reconnected:
 
 @dataclass(frozen=True, slots=True)
 class BacklogReported:
-    """Input that the server says it has not processed yet, in seconds."""
+    """Input that the server has not processed yet, as it reports it, in seconds."""
 
     seconds: float
 
@@ -138,7 +138,7 @@ class FrameSent:
 
 @dataclass(frozen=True, slots=True)
 class FrameGivenUp:
-    """A streaming session gave a frame up: nothing came for so long that the engine is not just slow."""
+    """A streaming session gave up a frame, because no answer came within the timeout."""
 
 
 @dataclass(frozen=True, slots=True)

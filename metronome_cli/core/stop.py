@@ -1,8 +1,7 @@
-"""Stopping in good order: the first Ctrl-C (or SIGTERM) asks, the second one leaves at once.
+"""Orderly stop: the first Ctrl-C (or SIGTERM) requests it, the second ends the process at once.
 
-A handler runs between two steps of the interpreter, which a model that loads can put off for seconds, and several
-signals of that time come as one. So a thread beside reads each as it comes, acknowledges the first and acts on the
-second.
+A signal handler runs between two steps of the interpreter. Loading a model can delay it for seconds, and several
+signals of that time arrive as one. So a thread reads each signal, acknowledges the first and acts on the second.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ class LoadInterrupted(Exception):  # noqa: N818 - not an error, but what was ask
 
 
 class StopRequest:
-    """A request to stop, looked at between steps.
+    """A request to stop, which is checked between steps.
 
-    `tell` acknowledges the first signal,
-    from a thread of its own: the code that draws on the terminal has to know of the
-    line. Without it the line goes to stderr.
+    `tell` acknowledges the first signal from its own thread, because code that draws on the terminal must know of
+    the line. Without `tell` the line goes to stderr.
     """
 
     def __init__(self, tell: Notify = _on_stderr) -> None:
@@ -49,7 +47,7 @@ class StopRequest:
         return self.signum is not None
 
     def request(self, signum: int) -> None:
-        """Ask. A second request ends the process without further ado."""
+        """Request the stop. A second request ends the process at once."""
         if self.signum is not None:
             _leave(signum)
         self.signum = signum
@@ -119,7 +117,7 @@ def _watch(coming: int, tell: Notify, end_load: Callable[[int], None]) -> None:
         timer = threading.Timer(LOAD_LIMIT_S, end_load, (number[0],))
         timer.daemon = True
         timer.start()
-        with suppress(Exception):  # whatever became of the view: the next signal must be read
+        with suppress(Exception):  # even if the view failed, the next signal must be read
             tell(ACKNOWLEDGED)
 
 
@@ -142,7 +140,7 @@ def _leave(signum: int) -> None:
 
 
 def _forget_in_a_fork() -> None:
-    """A forked child gets a terminal's Ctrl-C too, and would tell it through its parent's pipe."""
+    """A forked child gets a terminal's Ctrl-C too, and would report it through its parent's pipe."""
     with suppress(ValueError):
         signal.set_wakeup_fd(-1)
 

@@ -2,10 +2,10 @@
 
     T(N, r) = a + b N + c N r        a, b, c >= 0
 
-N sessions in the batch, r resident cache tokens of each: `a` is what a step costs whoever comes (weights, launches),
-`b` a session's own share (projections, encoder), `c` what one resident token costs (attention). Fitted by
+N sessions in the batch, r resident cache tokens of each: `a` is the fixed cost of a step (weights, launches),
+`b` the cost per session (projections, encoder), `c` the cost per resident token (attention). Fitted by
 non-negative least squares on the medians, each weighted by 1 / T so that the error is relative; `spread` is the root
-mean square of those relative errors. A known error: small batches cost less than the line says on CPUs.
+mean square of those relative errors. Known error: on CPUs small batches cost less than the fit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class CostSurface:
         return self.fixed_s + sessions * (self.per_session_s + resident * self.per_token_s)
 
     def sessions_within(self, deadline_s: float, resident: float) -> int | None:
-        """Largest N whose step fits the deadline; 0 when none does, None when N costs nothing."""
+        """Return the largest N whose step fits the deadline; 0 if none does, None if the fitted cost per session is
+        0."""
         each = self.per_session_s + resident * self.per_token_s
         if each <= 0:
             return None
@@ -49,7 +50,7 @@ class CostSurface:
 
 
 def fit(costs: Sequence[CostPoint]) -> CostSurface | None:
-    """The surface through those points; None with fewer points than unknowns."""
+    """Fit the surface to measured points; None with fewer points than unknowns."""
     if len(costs) < 3:
         return None
     from scipy.optimize import nnls
@@ -70,8 +71,8 @@ def fit(costs: Sequence[CostPoint]) -> CostSurface | None:
 class AgeSlope:
     """How a step's time changes from the youngest age to the oldest at one batch size.
 
-    `ratio`: oldest over youngest, with its interval. `flat`: it does not grow with age, it does, or None where the
-    steps varied too much to tell.
+    `ratio`: oldest over youngest, with its interval. `flat`: True if the time does not grow with age, False if it
+    does, None if the steps varied too much to decide.
     """
 
     sessions: int
@@ -86,11 +87,11 @@ ONE_SIDED = 0.95
 
 
 def slope(sessions: int, young_s: Sequence[float], old_s: Sequence[float]) -> AgeSlope | None:
-    """From pairs of steps that took turns, so that whatever slows the machine falls on both.
+    """Compare pairs of alternating steps, so that a slow spell of the machine affects both.
 
     The ratio is the median of the pairs' ratios, its interval that of their order statistics, each end at 95 %
-    one-sided (the sign test turned round; no shape of the noise is assumed). Flat where the upper end is within
-    `FLAT_WITHIN`, growing where the lower end is beyond it. None with fewer than 5 pairs, which have no such interval.
+    one-sided (the sign test inverted; no noise distribution is assumed). Flat if the upper end is within
+    `FLAT_WITHIN`, growing if the lower end is beyond it. None with fewer than 5 pairs, which have no such interval.
     """
     ratios = sorted(old / young for young, old in zip(young_s, old_s, strict=False))
     outside = _outside(len(ratios))
@@ -102,7 +103,7 @@ def slope(sessions: int, young_s: Sequence[float], old_s: Sequence[float]) -> Ag
 
 
 def _outside(count: int) -> int | None:
-    """How many of the ordered pairs may be left out at each end; None where even the outermost say too little."""
+    """Return how many ordered pairs may be dropped at each end; None if there are too few pairs for an interval."""
     chance, found = 0.0, None
     for left_out in range(count // 2):
         chance += math.comb(count, left_out) / 2**count

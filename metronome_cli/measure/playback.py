@@ -71,8 +71,8 @@ class Player:
 class CallPlayback:
     """Playback of one call at `delay_s` and at each delay of the curve.
 
-    `headroom_s` is H. `starved` is told each interval without sound at `delay_s`, and `listened` each whole stretch
-    or part of one, both in order and without overlap.
+    `headroom_s` is H. `starved` is called with each interval without sound at `delay_s`, `listened` with each
+    whole stretch or part of one, both in order and without overlap.
     """
 
     delay_s: float = 0.0
@@ -90,7 +90,7 @@ class CallPlayback:
     sounds_until_s: float = -math.inf  # when all sound that has come is played out
     _heard_s: float = 0.0  # media of the open stretch
     _anchor_s: float = 0.0  # A
-    _told_s: float = 0.0  # up to where the open stretch was told
+    _told_s: float = 0.0  # how far the open stretch was reported
 
     def __post_init__(self) -> None:
         others = [delay for delay in DELAYS_S if delay != self.delay_s]
@@ -99,7 +99,7 @@ class CallPlayback:
 
     @property
     def player(self) -> Player:
-        """The one with `delay_s`."""
+        """Return the player with the delay `delay_s`."""
         return self.players[0]
 
     def sound(self, at_s: float, seconds: float) -> None:
@@ -130,7 +130,7 @@ class CallPlayback:
             player.hear(offset_s, self.headroom_s)
 
     def _tell(self, now_s: float) -> None:
-        """Tell what was played and what was missed up to `now_s`, at `delay_s`."""
+        """Report what was played and what was missed up to `now_s`, at `delay_s`."""
         dry_s = self.player.position_s + self._heard_s  # when the sound that has come is played out
         if now_s > self._told_s:
             if now_s - dry_s > 0:

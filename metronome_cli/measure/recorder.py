@@ -42,7 +42,7 @@ FrameKind = Literal["ok", "late", "empty"]
 RECENT_BATCHES = 200  # that a live view shows
 KEPT_BATCHES = 8192  # of which trend and estimate are computed
 MOST_SECONDS = 4096  # entries of the series by second; beyond, each stands for twice as long
-DELAY_FACTOR = 2.0  # a generator's delay counts this many times before a failure is called plain
+DELAY_FACTOR = 2.0  # a failure is certain if it remains with the generator's delay counted this many times
 NOT_LOST: frozenset[EndReason] = frozenset({"completed", "shed", "completed_silent"})
 
 
@@ -263,7 +263,7 @@ class Recorder:
         self.active: dict[int, SessionState] = {}  # in order of opening
         self.ended: Counter[EndReason] = Counter()
         self.rejected: Counter[Literal["slots", "memory"]] = Counter()
-        self.details: dict[str, str] = {}  # by reason, what the first session that was lost so was told
+        self.details: dict[str, str] = {}  # by end reason, the message of the first session
         self.first_ended_s: dict[EndReason, float] = {}
         self.stalled_s = 0.0  # time in which this process was not scheduled (measure/stall.py)
         self.last_output_s: float | None = None

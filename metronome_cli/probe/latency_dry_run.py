@@ -122,7 +122,7 @@ def _where(point: GridCell) -> str:
     return f"{point.policy}, {point.sessions} {each} {format_duration(point.age_s)} old"
 
 
-def _no_target(profile: Profile, seats: int) -> NoReturn:
+def _no_target(profile: Profile, slots: int) -> NoReturn:
     raise AssertionError("a dry run opens nothing")
 
 

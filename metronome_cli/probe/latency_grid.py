@@ -84,7 +84,7 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCostFit:
-    """What was seen of one policy."""
+    """Measurements of one policy."""
 
     policy: CachePolicySpec
     points: Sequence[GridCell]
@@ -200,18 +200,18 @@ class LatencyProbe:
         return [self._surface(policy) for policy in self.plan.policies]
 
     def _visit(self, group: Sequence[GridCell], steps: int) -> None:
-        """`steps` timed steps of each point, in turns; fewer where they are slow."""
-        seated = [(point, *seats) for point in group if (seats := self._seat(point)) is not None]
+        """Run `steps` timed steps of each point, alternating between points; fewer if they are slow."""
+        opened = [(point, *engine) for point in group if (engine := self._open(point)) is not None]
         began_s = time.perf_counter()
         for k in range(WARM_UP + steps):
             late = time.perf_counter() - began_s > VISIT_S
             if self.stop() or (late and k >= WARM_UP + LEAST_STEPS):
                 return
-            for point, target, slots in seated:
+            for point, target, slots in opened:
                 self._time(target, point, slots, k)
 
-    def _seat(self, point: GridCell) -> tuple[StepEngine, list[int]] | None:
-        """A fresh target with the point's sessions; None where they do not fit."""
+    def _open(self, point: GridCell) -> tuple[StepEngine, list[int]] | None:
+        """Open the point's sessions on a fresh engine; None if they do not fit."""
         if point.skipped is not None:
             return None
         target = self._make_target(self._profile(point), point.sessions)

@@ -14,8 +14,9 @@ from metronome_cli.protocols.messages import ClientMessage, Message, ServerMessa
 class AnswerRule:
     """How answers are matched to frames of input (backends/websocket/answers.py).
 
-    `owed`: why every frame is owed an answer: the protocol promises it, an idle call showed it, or it is not.
-    `hold_back_s`: input that the server answers only after more input, in seconds; None until an idle call told it.
+    `owed`: why every frame is owed an answer: the protocol promises it, an idle session showed it, or no frame is
+    owed one. `hold_back_s`: input that the server answers only after more input, in seconds; None until an idle session
+    measured it.
     """
 
     kind: Literal["counted", "units", "bursts", "playback"]
@@ -55,14 +56,15 @@ class ClientCodec(Protocol):
 
     @property
     def encode(self) -> Callable[[Audio], Message] | None:
-        """The message of a piece of audio, where it depends on nothing else: `audio` is then this, and what comes
-        `after`. None where the codec keeps an encoder.
+        """Return the message of a piece of audio if it depends on nothing else; `audio` is then this and what comes
+        `after`. None if the codec keeps an encoder.
         """
 
     @property
     def wrap(self) -> Callable[[Sequence[bytes]], Callable[[Sequence[bytes]], Sequence[Message]]] | None:
-        """For audio that is ready in Opus: from the two header packets, what makes messages of a piece's packets.
-        None where the protocol does not carry Opus.
+        """Return a function that makes messages from Opus packets, given the two header packets.
+
+        None if the protocol does not carry Opus.
         """
 
     def opening(self) -> Sequence[Message]:
@@ -84,7 +86,7 @@ class ClientCodec(Protocol):
         """Sent when the client ends the session, if the protocol has a message for it."""
 
     def read(self, message: Message) -> Sequence[ServerMessage]:
-        """What a message means. Never raises."""
+        """Return the meaning of a server's message. Never raises."""
 
 
 class ServerCodec(Protocol):
@@ -96,16 +98,16 @@ class ServerCodec(Protocol):
         """Sent when the session has its slot."""
 
     def refusal(self, why: str) -> Sequence[Message]:
-        """Sent when there is none; the socket is closed after it."""
+        """Sent when no slot is free; the socket is closed after it."""
 
     def read(self, message: Message) -> Sequence[ClientMessage]:
-        """What a client wants. Never raises."""
+        """Return the meaning of a client's message. Never raises."""
 
     def connected(self, headers: Mapping[str, str]) -> None:
-        """The headers of the client's upgrade."""
+        """Take the headers of the client's websocket upgrade."""
 
     def speaks(self, drawn: bool) -> bool:
-        """Whether the model speaks in the next frame; `drawn`: the turn-taking of the profile says so."""
+        """Return whether the model speaks in the next frame; `drawn` is the value of the profile's turn-taking."""
 
     def answer(
         self, audio: Audio, text: str, backlog_samples: int, speaking: bool = True
@@ -123,8 +125,8 @@ class TurnsOfTheProfile:
     """Part of a ServerCodec whose protocol leaves turns to the model, and has one kind of client."""
 
     def connected(self, headers: Mapping[str, str]) -> None:
-        """The headers of the client's upgrade tell nothing."""
+        """Ignore the headers of the client's websocket upgrade."""
 
     def speaks(self, drawn: bool) -> bool:
-        """As drawn."""
+        """Return `drawn`."""
         return drawn

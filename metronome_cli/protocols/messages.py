@@ -31,7 +31,7 @@ class AudioOutput:
 
 @dataclass(frozen=True, slots=True)
 class BacklogReported:
-    """The server says how much input it has not dealt with yet."""
+    """The amount of input that the server has not processed yet, as it reports it."""
 
     seconds: float
 
@@ -56,8 +56,8 @@ class ResponseActive:
 class UnitAnswered:
     """The model answered one unit of input, by listening or by speaking.
 
-    `unit`: the server's number of the unit, from which answers are matched; None where it tells none, so that answers
-    come in the order of the input. `context_tokens`: positions in the session's KV cache.
+    `unit`: the server's number of the unit, from which answers are matched; None if the server sends none; answers
+    then come in the order of the input. `context_tokens`: positions in the session's KV cache.
     """
 
     listening: bool
@@ -82,7 +82,8 @@ class TranscriptText:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The session waits for a slot and was told so. `position` in the queue, `wait_s` as the server estimates it."""
+    """The session waits for a slot, as the server announced. `position` in the queue, `wait_s` as the server
+    estimates it."""
 
     position: int | None
     wait_s: float | None

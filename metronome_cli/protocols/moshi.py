@@ -1,13 +1,13 @@
 """Moshi's websocket: binary messages, the first byte is the kind.
 
-    0 handshake (the server sends it when the session has its seat)    4 metadata, JSON
+    0 handshake (the server sends it when the session has its slot)    4 metadata, JSON
     1 audio, Ogg-Opus, 24 kHz mono, both ways                          5 error, UTF-8
     2 text, UTF-8                                                      6 ping
-    3 control                                                          others are passed over
+    3 control                                                          others are ignored
 
-Source: rust/protocol.md and moshi/moshi/server.py of github.com/kyutai-labs/moshi. The Python server seats one
-client at a time; the others' sockets open and get no handshake until it leaves. Its first frame is not
-answered, and the delays of codec and codebooks hold back a few more: an idle call tells how many.
+Source: rust/protocol.md and moshi/moshi/server.py of github.com/kyutai-labs/moshi. The Python server takes one
+client at a time; the sockets of others open and get no handshake until it leaves. Its first frame is not
+answered, and the delays of codec and codebooks hold back a few more; an idle session measures how many.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FULL = ("full", "capacity", "busy", "slot", "seat", "try again", "too many")
 
 
 class MoshiClientCodec:
-    """A caller of a Moshi server."""
+    """Client side of Moshi's protocol."""
 
     traits = TRAITS
     encode = None
@@ -49,7 +49,7 @@ class MoshiClientCodec:
         self._meter = OpusMeter()
 
     def wrap(self, headers: Sequence[bytes]) -> Callable[[Sequence[bytes]], Sequence[Message]]:
-        """Ready packets as messages."""
+        """Return encoded packets as messages."""
         ogg = OggWriter(headers)
         return lambda packets: [bytes([AUDIO]) + ogg.pages(packets)]
 
@@ -98,7 +98,7 @@ def _complaint(why: str) -> ServerMessage:
 
 
 class MoshiServerCodec(TurnsOfTheProfile):
-    """A server that speaks as Moshi's does."""
+    """Server side of Moshi's protocol."""
 
     traits = TRAITS
 

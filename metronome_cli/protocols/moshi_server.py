@@ -50,7 +50,7 @@ FULL = "no free channels"
 
 
 class MoshiRustClientCodec:
-    """A caller of moshi-server."""
+    """Client side of moshi-server's protocol."""
 
     traits = TRAITS
     wrap = None
@@ -106,12 +106,12 @@ class MoshiRustClientCodec:
 def _step(data: dict[str, Any]) -> Sequence[ServerMessage]:
     buffered = data.get("buffered_pcm", 0)
     if not isinstance(buffered, int | float) or not 0 <= buffered < 1e12:
-        return [ProtocolError("a Step whose buffered_pcm is no number of samples")]
+        return [ProtocolError("a Step whose buffered_pcm is not a number of samples")]
     return [AudioOutput(STEP_S), BacklogReported(buffered / TRAITS.sample_rate)]
 
 
 class MoshiRustServerCodec(TurnsOfTheProfile):
-    """A server that speaks as moshi-server does."""
+    """Server side of moshi-server's protocol."""
 
     traits = TRAITS
 
@@ -138,7 +138,7 @@ class MoshiRustServerCodec(TurnsOfTheProfile):
         try:
             samples = np.asarray(data.get("pcm"), dtype=np.float32)
         except (TypeError, ValueError, OverflowError):
-            return [ProtocolError("an Audio whose pcm is no list of numbers")]
+            return [ProtocolError("an Audio whose pcm is not a list of numbers")]
         if samples.ndim != 1:
             return [ProtocolError("an Audio without its pcm")]
         if not np.isfinite(samples).all():
@@ -161,13 +161,13 @@ class MoshiRustServerCodec(TurnsOfTheProfile):
 
 
 def pack(**fields: object) -> bytes:
-    """A message; numbers with a fraction as 32 bits, as the server reads them."""
+    """Encode a message, floats as 32 bits, as the server reads them."""
     packed: bytes = msgpack.packb(fields, use_single_float=True)
     return packed
 
 
 def unpack(message: Message) -> dict[str, Any] | None:
-    """A map with a `type`; None for anything else."""
+    """Decode a map with a `type`; None for anything else."""
     if isinstance(message, str):
         return None
     try:

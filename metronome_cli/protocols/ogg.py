@@ -1,5 +1,6 @@
-"""Ogg pages with Opus packets, as far as a caller needs them: ready packets are put into pages, and of what comes it is
-read off how long it would sound. Nothing is encoded or decoded.
+"""Ogg pages with Opus packets: writes encoded packets into pages, and reads the duration of received ones.
+
+No audio is encoded or decoded.
 
 Source: RFC 3533 (pages), RFC 7845 (Opus in Ogg), RFC 6716 section 3.1 (the first byte of a packet).
 """
@@ -26,7 +27,7 @@ def checksum(page: bytes) -> int:
 
 
 def packet_s(packet: bytes) -> float:
-    """How long an Opus packet sounds, seconds; 0 for a header and for an empty one."""
+    """Return the duration of an Opus packet in seconds; 0 for a header and for an empty packet."""
     if not packet or packet.startswith((b"OpusHead", b"OpusTags")):
         return 0.0
     code = packet[0] & 3
@@ -67,10 +68,10 @@ class OggReader:
 
     def __init__(self) -> None:
         self._buffer = b""
-        self._begun = b""  # a packet that goes on in the next page
+        self._begun = b""  # a packet that continues in the next page
 
     def packets(self, data: bytes) -> list[bytes] | None:
-        """Packets that are whole now; None when this is no Ogg, and from then on."""
+        """Return the packets that are complete now; None if the data is not Ogg, and ever after."""
         self._buffer += data
         found: list[bytes] = []
         while (page := self._page()) is not None:
@@ -102,7 +103,7 @@ class OggReader:
 
 
 class OpusMeter:
-    """How much audio came, undecoded."""
+    """Duration of received audio, without decoding it."""
 
     def __init__(self) -> None:
         self._reader = OggReader()
@@ -112,7 +113,7 @@ class OpusMeter:
         self._last = b""
 
     def seconds(self, pages: bytes) -> float | None:
-        """Of the packets that are whole now; None when this is not Ogg."""
+        """Return the duration of the packets that are complete now; None if the data is not Ogg."""
         packets = self._reader.packets(pages)
         if packets:
             self.silent = all(packet == self._last for packet in packets)

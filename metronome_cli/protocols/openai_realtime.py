@@ -7,7 +7,7 @@
 
 Beta names of events are taken as well. Servers with this protocol: OpenAI's; vllm-omni and sglang-omni, which add
 response.listen, response.speak and sglang.unit.done; and Unmute, which carries Ogg-Opus in the base64, waits for a
-first session.update under the subprotocol `realtime`, and lets surplus sockets hang.
+first session.update under the subprotocol `realtime`, and leaves further sockets without an answer.
 
 Source: platform.openai.com/docs/guides/realtime and its API reference; vllm_omni/entrypoints of
 github.com/vllm-project/vllm-omni; unmute/openai_realtime_api_events.py of github.com/kyutai-labs/unmute. The model
@@ -66,7 +66,7 @@ _TEXT = ("response.output_audio_transcript.delta", "response.audio_transcript.de
 _USER_TEXT = "conversation.item.input_audio_transcription."
 _FRONT = frozenset(
     {"buffering", "silence_or_noise", "continuation_limit"}
-)  # a listen that the model did not decide
+)  # listen events that the model did not decide
 SILENT = frozenset({
     "session.updated", "conversation.created", "conversation.item.created", "conversation.item.added",
     "conversation.item.done", "response.output_item.added", "response.output_item.done",
@@ -205,7 +205,7 @@ def _unit(kind: str, data: dict[str, Any]) -> Sequence[ServerMessage]:
 
 
 def context_tokens(data: dict[str, Any]) -> int | None:
-    """The length of the session's KV cache, if the server tells it."""
+    """Return the length of the session's KV cache, if the server reports it."""
     length = data.get("kv_cache_length")
     return length if isinstance(length, int) and 0 <= length < 1 << 40 else None
 

@@ -1,8 +1,8 @@
 """Server of the OpenAI Realtime protocol, as a reference for clients: every event as the GA or the beta API sends it.
 
 Turns end by energy (protocols/turn_end.py) unless the client asks for no turn detection; then it commits and asks for
-a response itself. A response goes on for `answer_s` seconds of sound, or until it is cancelled, by the client or by
-the user's speech. Source: platform.openai.com/docs/api-reference/realtime-server-events and the types of the openai
+a response itself. A response lasts `answer_s` seconds of sound, or until the client or the user's speech
+cancels it. Source: platform.openai.com/docs/api-reference/realtime-server-events and the types of the openai
 package, which validate every event in the tests.
 """
 
@@ -154,7 +154,7 @@ class RealtimeServerCodec:
         return self._user_item
 
     def _committed(self) -> list[Message]:
-        """What the user said becomes an item of the conversation."""
+        """Make the user's speech an item of the conversation."""
         item_id, before = self._open_user_item(), self._last_item
         self._user_item, self._buffered_s = "", 0.0
         content = {"type": "input_audio", "transcript": None}
@@ -336,7 +336,7 @@ class RealtimeServerCodec:
         return {**item, "status": status, "content": content}
 
     def _added(self, item: dict[str, Any], before: str | None, done: bool = True) -> list[Message]:
-        """The item joins the conversation; GA tells that it is whole, too."""
+        """Add the item to the conversation; the GA API also reports it as done."""
         self._items[item["id"]] = item
         self._last_item = item["id"]
         if self._beta:
@@ -399,7 +399,7 @@ class RealtimeServerCodec:
         param: str | None = None,
         kind: str = "invalid_request_error",
     ) -> Message:
-        """`about`: the client's event that was wrong, whose event_id is told."""
+        """Return an error event; it carries the event_id of `about`, the client's wrong event."""
         given = None if about is None else about.get("event_id")
         event_id = given if isinstance(given, str) else None
         error = {"type": kind, "code": code, "message": why, "param": param, "event_id": event_id}

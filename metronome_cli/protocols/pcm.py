@@ -23,7 +23,7 @@ def to_text(samples: Audio) -> str:
 
 
 def raw(text: object) -> bytes | None:
-    """The bytes under base64; None where that is not what it is."""
+    """Decode base64; None if the text is not base64."""
     if not isinstance(text, str):
         return None
     try:
@@ -33,7 +33,7 @@ def raw(text: object) -> bytes | None:
 
 
 def size(text: object) -> int | None:
-    """How many bytes lie under base64, without making them; None where that is not what it is."""
+    """Return how many bytes a base64 text decodes to, without decoding; None if it is not base64."""
     if not isinstance(text, str) or not text.isascii() or len(text) % 4:
         return None
     rest = text.encode("ascii").translate(None, _ALPHABET)

@@ -1,4 +1,4 @@
-"""What inference servers call their pool's occupancy, sessions, tokens and steps.
+"""Metric names of inference servers for pool occupancy, sessions, tokens and steps.
 
 A session that waits for its next input counts neither as running nor as waiting there, and an engine that stalls
 preempts nothing; so what is read is occupancy and delivered tokens.
@@ -8,7 +8,7 @@ preempts nothing; so what is read is occupancy and delivered tokens.
   fullest one decides; sessions and tokens are summed.
 - Stages of one pipeline (label `stage`) serve the same sessions: each session is counted once, by the server's own
   total or the busiest stage, and tokens are those of the first stage.
-- A figure that is NaN, infinite or impossible is not told; its name is kept in `not_told`.
+- A figure that is NaN, infinite or impossible is left out; its name is kept in `not_told`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ServerReading:
     waiting: float | None = None
     delivered: float | None = None  # tokens since the server started
     prompt: float | None = None  # prompt tokens since the server started
-    started: float | None = None  # its start, as it says
+    started: float | None = None  # start of the server, as it reports
     pool_tokens: float | None = None
     preempted: float | None = None  # since the server started
     step_s: float | None = None  # sum of the times of all steps since then
@@ -164,7 +164,7 @@ def read(samples: Sequence[MetricSample], metric: str | None = None, where: str 
 
 @dataclass(slots=True)
 class _Page:
-    """Samples by their name with `:` as `_`."""
+    """Group samples by name, with `:` read as `_`."""
 
     by_name: Mapping[str, list[MetricSample]]
     not_told: list[str] = field(default_factory=list)
@@ -177,7 +177,7 @@ class _Page:
         return cls(dict(by_name))
 
     def occupancy(self, name: str, where: str) -> dict[str, float]:
-        """Each series by its labels; NaN for one that is not told. Raises UsageError for one that is no share."""
+        """Each series by its labels; NaN for one without a usable value. Raises UsageError for one outside 0..1."""
         found = {_key(sample): sample.value for sample in self.by_name.get(name, [])}
         for value in found.values():
             if math.isfinite(value) and not -TOLERANCE <= value <= 1 + TOLERANCE:
@@ -251,7 +251,7 @@ def _gaps(page: _Page) -> PlaybackGaps | None:
 
 
 def _pool_tokens(page: _Page) -> float | None:
-    """The pool of one engine, in tokens, if the server says it."""
+    """Return the size of one engine's pool in tokens, if the server reports it."""
     if (stated := page.first("sglang_max_total_num_tokens")) is not None:
         return stated
     for sample in page.by_name.get("vllm_cache_config_info", []):
@@ -281,7 +281,7 @@ def _is_number(text: str, value: float) -> bool:
 
 
 def _missing(wanted: Sequence[str], page: _Page, where: str) -> UsageError:
-    """No occupancy: what the server is, and what it offers instead."""
+    """Error for metrics without an occupancy; names the server and what it exports instead."""
     for known in KNOWN:
         if any(name in page.by_name for name in known.running):
             figures = [

@@ -1,4 +1,4 @@
-"""Who ends the user's turns on a realtime server: its voice activity detection, the model, or the client."""
+"""How the user's turns end on a realtime server: by its voice activity detection, the model, or the client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_SPEECH_S = 0.1
 def turn_detection(turn_end: TurnEnd) -> dict[str, object] | None:
     """What session.update asks for; None: the server leaves turns to the model or to the client.
 
-    The user's speech does not interrupt answers: what a looped recording says next is not said in reply to them.
+    The user's speech does not interrupt answers: the next words of a looped recording are not a reply to them.
     """
     if turn_end != "vad":
         return None

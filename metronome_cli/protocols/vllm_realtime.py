@@ -34,7 +34,7 @@ TRAITS = ProtocolTraits("vllm-realtime", "/v1/realtime", 16_000, AnswerRule("bur
 
 
 class VllmRealtimeClientCodec:
-    """A caller of vLLM's transcription endpoint. `model`: the served model's name."""
+    """Client side of vLLM's transcription endpoint. `model`: the served model's name."""
 
     traits = TRAITS
     wrap = None
@@ -82,7 +82,7 @@ class VllmRealtimeClientCodec:
 
 
 class VllmRealtimeServerCodec(TurnsOfTheProfile):
-    """A server with this protocol: a piece of text for each frame."""
+    """Server side of the protocol, which sends a piece of text for each frame."""
 
     traits = TRAITS
 

@@ -1,7 +1,7 @@
 """The live view: a dashboard on the terminal's other screen, which is gone when it ends.
 
-It draws when it is told something, at most a few times a second, in the thread that measures. A ticker keeps the
-elapsed time moving while nothing is measured yet (audio, loading), and if nothing was told for seconds. `close`,
+It draws on an event, at most a few times per second, in the thread that measures. A ticker keeps the
+elapsed time moving while nothing is measured yet (audio, loading), and if no event came for seconds. `close`,
 the end of the process and a second signal bring the terminal back as it was. A terminal that goes away ends the
 view, not the run.
 """
@@ -76,7 +76,7 @@ class LiveView:
         self._keys = KeyReader(self._pressed)
         threading.Thread(target=self._tick, name="metronome-ticker", daemon=True).start()
 
-    # -- what an observer is told ------------------------------------------------------------------
+    # -- the observer's events ---------------------------------------------------------------------
 
     def phase(self, name: str, detail: str) -> None:
         """A new phase began."""

@@ -1,7 +1,7 @@
-"""Plain lines for logs: no control codes, one line a window, at most one a second of wall time.
+"""Plain lines for logs: no control codes, one line per window, at most one per second of wall time.
 
-A window that was passed over is printed when its phase ends, so every phase shows at least its last one. Where
-nothing is told for ten seconds, while a model loads or frames are far apart, a line says what is awaited.
+A window that was passed over is printed when its phase ends, so every phase shows at least its last one. If there is
+no event for 10 s, while a model loads or frames are far apart, a line names what is awaited.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PlainLines:
         self._line(self._awaited)
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """A line, or kept until the next one is due."""
+        """Print a line, or keep it until the next one is due."""
         self._pending = snapshot
         self._await(snap_name(snapshot))
         if self._now() - self._printed_s >= self._every_s:
@@ -86,7 +86,7 @@ class PlainLines:
         self._stream = None
 
     def still(self) -> None:
-        """What is awaited, where the last line is long ago."""
+        """Print what is awaited if the last line was printed long ago."""
         now = self._now()
         if self._awaited and now - self._line_s >= QUIET_S:
             self._line(f"{self._awaited} ({format_seconds(now - self._told_s)} without an update)")

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from metronome_cli.ui.choose import can_redraw
 
-QUIET_S = 1.0  # what is over by then needs no line
+QUIET_S = 1.0  # work that ends sooner shows no line
 _REDRAW_S = 0.25
 
 
@@ -23,7 +23,7 @@ def status_line(
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Say so on stderr while this is open, where that is a terminal that can take a line back; else nothing.
+    """Show the line on stderr while this is open, if stderr is a terminal that can erase it.
 
     `expected_s`: how long it usually takes. The line is gone when the work is done.
     """

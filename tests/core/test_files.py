@@ -26,7 +26,7 @@ def test_a_plain_file_is_read_whole(tmp_path: Path) -> None:
     (lambda file: file.symlink_to(file), "symbolic links"),
     (lambda file: file.write_bytes(b"x" * 1025), "larger than 1 KiB"),
 ])  # fmt: skip
-def test_anything_else_is_refused_by_name_and_waits_for_nobody(tmp_path: Path, make, says: str) -> None:
+def test_anything_else_is_refused_by_name_and_does_not_block(tmp_path: Path, make, says: str) -> None:
     file = tmp_path / "named"
     make(file)
     with pytest.raises(UsageError, match=f"named: .*{re.escape(says)}"):

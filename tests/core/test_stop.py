@@ -55,7 +55,7 @@ def test_one_signal_asks_and_what_was_there_comes_back() -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_whoever_draws_is_told_of_the_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_acknowledgement_goes_to_the_given_function(capfd: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
     with StopRequest(told.append).on_signals():
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Files of a report: whole or not at all, and never a wait for somebody who reads a pipe."""
+"""Files of a report: written whole or not at all, and never blocked by a pipe without a reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metronome_cli.core.errors import MetronomeError, UsageError
 from metronome_cli.core.files import check_writable, write_text
 
 
-def test_a_pipe_that_nobody_reads_is_an_error(tmp_path: Path) -> None:
+def test_a_pipe_without_a_reader_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "pipe")
     with pytest.raises(MetronomeError, match=r"cannot write .*pipe"):
         write_text(pipe, "text")

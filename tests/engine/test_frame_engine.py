@@ -1,4 +1,4 @@
-"""Seats, frames, exhaustion modes, limits and faults of the frame engine."""
+"""Slots, frames, exhaustion modes, limits and faults of the frame engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_session_says_the_same_alone_and_in_a_batch_of_others_of_other_ages() 
     assert _tokens(together, [mine, *others], 6, seed=3)[0] == expected
 
 
-def test_opening_and_closing_others_disturbs_nobody() -> None:
+def test_opening_and_closing_other_sessions_changes_no_output() -> None:
     calm, busy = engine(blocks=60), engine(blocks=60)
     slot = calm.open()
     expected = _tokens(calm, [slot], 8, seed=1)[0]
@@ -65,7 +65,7 @@ def test_an_outcome_delivers_what_was_asked_and_the_stages_are_timed() -> None:
     assert (result.pool.running, result.pool.waiting) == (2, 0)
 
 
-def test_seats_run_out_with_the_name_of_what_binds() -> None:
+def test_a_refusal_names_slots_or_memory() -> None:
     eng = engine(slots=1, blocks=2)
     eng.open()
     with pytest.raises(SessionRefused) as refused:
@@ -170,7 +170,7 @@ def test_preempt_takes_the_youngests_blocks_and_recomputes_it_in_whole() -> None
     assert back.recomputed_tokens == seen
     assert "recompute" in back.stages_s
     assert not back.outcomes[0].waiting
-    # from here on it says what the session says that was never preempted and got the same frames
+    # from here on its output equals that of a session with the same frames that was never preempted
     assert tight.stack.length(slots[1]) == plenty.stack.length(expected[1])
     for seed in range(70, 74):
         mine = tight.step([frame(slots[1], seed=seed)]).outcomes[0]
@@ -230,14 +230,14 @@ def test_absolute_sinks_end_at_the_context_and_rolling_ones_do_not() -> None:
 
 
 @pytest.mark.parametrize("bad", [[0, 0], [5]])
-def test_a_slot_that_is_not_seated_or_given_twice_is_refused(bad: list[int]) -> None:
+def test_a_slot_that_is_not_open_or_given_twice_is_refused(bad: list[int]) -> None:
     eng = engine()
     eng.open()
     with pytest.raises(ValueError, match="open and given once"):
         eng.step([frame(slot) for slot in bad])
 
 
-def test_a_fault_of_the_model_surfaces_and_every_seat_still_closes() -> None:
+def test_a_fault_of_the_model_is_raised_and_every_slot_still_closes() -> None:
     eng = engine(model=ToyModel(fail_at=3))
     slots = [eng.open(), eng.open()]
     for k in range(2):

@@ -56,7 +56,7 @@ def test_an_empty_table_has_no_rows() -> None:
     steps=st.lists(st.integers(0, 9), max_size=25),
 )
 def test_a_policy_keeps_what_queries_see_and_no_block_more(policy: str, size: int, steps: list[int]) -> None:
-    """After each step: every visible position has a block, and `layout` foretells exactly which are held."""
+    """After each step: every visible position has a block, and `layout` predicts exactly which blocks are held."""
     kept = make_cache_policy(CachePolicySpec.parse(policy), block_tokens=size, chunk=3)
     table, fresh = BlockTable(size), iter(range(1, 10_000))
     for new in [0, *steps]:

@@ -91,7 +91,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert pool.data[:, :, :, [0, *held]].isfinite().all()
 
     @invariant()
-    def nobody_holds_more_than_the_policy_lets(self) -> None:
+    def no_session_holds_more_than_its_policy_allows(self) -> None:
         if not hasattr(self, "engine"):
             return
         stack = self.engine.stack

@@ -78,9 +78,9 @@ def smoke():
 
 def run(smoke, nth, fault, sessions=3):
     def build(plan, observer):
-        def make(profile, seats):
-            target = smoke.fresh_engine(profile, seats)
-            if seats == sessions:
+        def make(profile, slots):
+            target = smoke.fresh_engine(profile, slots)
+            if slots == sessions:
                 target._engine.model = Faulty(target._engine.model, nth, fault)
             return target
 
@@ -107,7 +107,7 @@ def test_a_fault_at_the_nth_step_ends_the_run_with_its_name(smoke, name, nth):
 
 
 @pytest.mark.parametrize("error", NO_MEMORY, ids=["device", "processor", "python"])
-def test_out_of_memory_is_a_failing_point_that_memory_binds(smoke, error):
+def test_out_of_memory_is_a_failing_point_that_memory_limits(smoke, error):
     report, _ = run(smoke, 60, raising(error))
     assert (report.status, report.verdict, report.exit_code) == ("complete", "fail", 3)
     point = report.capacity.trials[-1]
@@ -171,7 +171,7 @@ def test_audio_that_is_not_finite_is_a_fault_not_an_answer():
         eng.step([frame(slot)])
 
 
-def test_a_seat_that_the_model_could_not_take_gives_its_blocks_back():
+def test_a_slot_that_the_model_cannot_open_frees_its_blocks():
     model = ToyModel()
     eng = engine(model=model)
     model.open = raising(torch.OutOfMemoryError(CUDA_WORDS))

@@ -39,7 +39,7 @@ def test_a_run_that_was_cut_at_any_byte_is_reported_or_said_to_hold_nothing(tmp_
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
-def test_a_run_that_was_suspended_while_it_measured_says_so_and_judges_nobody(tmp_path):
+def test_a_run_that_was_suspended_while_it_measured_says_so_and_judges_nothing(tmp_path):
     process = start(*SMOKE, "--sessions", 4, "--clock", "real", "--output", tmp_path)
     assert wait_for_events(tmp_path, 1, process, kind="window")
     process.send_signal(signal.SIGSTOP)

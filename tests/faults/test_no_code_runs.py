@@ -1,4 +1,4 @@
-"""Nothing in a file that somebody else wrote is ever executed: profile, settings, report, events, checkpoint."""
+"""Nothing in a file from elsewhere is ever executed: profile, settings, report, events, checkpoint."""
 
 import json
 import os

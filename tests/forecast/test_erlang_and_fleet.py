@@ -107,11 +107,11 @@ def test_rows_are_shares_and_blind_dealing_never_helps(fleet: Fleet) -> None:
         assert row.node_down_blocking >= row.blocking - 1e-9
 
 
-def test_headroom_keeps_seats_free() -> None:
+def test_headroom_keeps_slots_free() -> None:
     assert Fleet(FleetDemand(erlangs=10), 100, 0.01, headroom=0.1).slots_per_gpu == 90
 
 
-def test_sessions_of_a_failed_node_need_free_seats_elsewhere() -> None:
+def test_sessions_of_a_failed_node_need_free_slots_elsewhere() -> None:
     tight = Fleet(FleetDemand(peak=400), 100, 0.01)
     assert tight.size(4).readmitted_share == 0.0
     assert tight.size(8).readmitted_share == 1.0
@@ -138,12 +138,12 @@ def test_a_peak_dealt_out_at_random_loses_less_with_every_further_gpu() -> None:
     (0.5, 400), (30.0, 900), (5_000.0, 4_900), (5_000.0, 5_600), (1e6, 1_001_000), (3e9, 3 * 10**9),
     (1e-3, 10**9),
 ])  # fmt: skip
-def test_any_size_is_reckoned_at_once_and_equals_the_truncated_poisson(erlangs: float, servers: int) -> None:
+def test_any_size_is_computed_at_once_and_equals_the_truncated_poisson(erlangs: float, servers: int) -> None:
     """B(n) is the share of a Poisson's mass up to n that lies at n."""
     expected = float(poisson.logpmf(servers, erlangs) - poisson.logcdf(servers, erlangs))
     got = log_blocking(erlangs, servers)
     assert got == pytest.approx(expected, rel=1e-6, abs=1e-4) or (expected == -math.inf and got < -700)
 
 
-def test_far_below_the_load_all_but_the_seats_are_turned_away() -> None:
+def test_far_below_the_load_all_beyond_the_slots_are_rejected() -> None:
     assert blocking(3e9, 10**9) == pytest.approx(2 / 3, rel=1e-6)

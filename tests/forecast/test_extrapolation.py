@@ -34,7 +34,7 @@ def played(
 
 
 @pytest.mark.parametrize("block", [BLOCK, 8 * BLOCK])
-def test_thirty_percent_foretell_the_rest(block: int) -> None:
+def test_thirty_percent_predict_the_rest(block: int) -> None:
     """Whether a session fills hundreds of blocks, or tens of them in steps."""
     rng, errors, held = np.random.default_rng(11), [], []
     for _ in range(200):
@@ -157,7 +157,7 @@ def test_a_full_pool_is_full_at_its_first_full_sample() -> None:
 
 
 @given(st.integers(0, FEWEST - 1))
-def test_too_few_samples_foretell_nothing(count: int) -> None:
+def test_too_few_samples_give_no_forecast(count: int) -> None:
     answer = extrapolate(clean_trace([(t, t / 100) for t in range(count)]))
     assert answer.saturates is None
     assert answer.t_sat_s is None

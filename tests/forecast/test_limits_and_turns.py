@@ -68,7 +68,7 @@ def test_one_long_turn_can_pass_the_limit_alone() -> None:
     assert max(longest) > 8.0
 
 
-def test_nothing_is_full_before_everybody_could_have_filled_it() -> None:
+def test_nothing_is_full_before_all_sessions_could_have_filled_it() -> None:
     process = TurnTakingProcess(0.5, 8.0)
     pool = TurnCacheFill("talker", process, 100_000, 0.0, 25.0, 16, 1000)
     assert pool.by(1000 * 16 / (100_000 * 25.0)) == 0.0

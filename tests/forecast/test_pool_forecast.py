@@ -81,7 +81,7 @@ def test_the_safe_window_fits_and_a_wider_one_does_not(sessions: int, blocks: in
         assert forecast_pool(wider).probability == pytest.approx(1.0)
 
 
-def test_a_context_that_ends_first_binds() -> None:
+def test_a_context_that_ends_first_is_the_limit() -> None:
     answer = forecast_pool(ask(2, shape=SHAPE | {"context_length": 1000}, kv_pool={"blocks": 100_000}))
     assert answer.binding == "context"
     assert answer.t_sat.estimate == pytest.approx(1000 / 26.5, rel=0.2)
@@ -92,7 +92,7 @@ def test_a_window_outlives_the_context() -> None:
     assert (answer.binding, answer.t_sat.estimate, answer.probability) == ("none", None, 0.0)
 
 
-def test_a_stage_with_a_cap_of_its_own_binds() -> None:
+def test_a_stage_with_its_own_limit_is_the_limit() -> None:
     talker = {
         "name": "talker", "kind": "paged", "kv_bytes_per_position": 1024,
         "positions_per_s": {"speaking": 50.0}, "limit": 4096,

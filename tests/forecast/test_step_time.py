@@ -40,7 +40,7 @@ def test_the_unmeasured_estimate_holds_the_curve_in_its_interval(card: str) -> N
         assert 1 / step.spread <= published_ms / (step.at(batch) * 1e3) <= step.spread
 
 
-def test_three_measured_points_foretell_the_fourth_within_the_stated_spread() -> None:
+def test_three_measured_points_predict_the_fourth_within_the_stated_spread() -> None:
     gpu = find_gpu("h100")[1]
     points = [StepPoint(batch, ms / 1e3, 3000) for batch, ms in CURVE]
     step = estimate(PERSONAPLEX, gpu, 3000, measured_efficiency(PERSONAPLEX, gpu, points[:3], "measured"))

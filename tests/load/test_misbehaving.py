@@ -10,11 +10,11 @@ from metronome_cli.load.misbehaving import MisbehavingSessions
 
 @pytest.mark.parametrize("sessions", [20, 100, 500])
 def test_shares_hold_for_any_number_of_sessions(sessions: int) -> None:
-    callers = MisbehavingSessions.parse("mute:10%, dead:5%,reset:20%,stall:5%")
-    kinds = [callers.behaviour(index) for index in range(sessions)]
-    for kind, share in callers.shares:
+    misbehaving = MisbehavingSessions.parse("mute:10%, dead:5%,reset:20%,stall:5%")
+    kinds = [misbehaving.behaviour(index) for index in range(sessions)]
+    for kind, share in misbehaving.shares:
         assert kinds.count(kind) == pytest.approx(share * sessions, abs=2)
-    assert kinds == [callers.behaviour(index) for index in range(sessions)]
+    assert kinds == [misbehaving.behaviour(index) for index in range(sessions)]
 
 
 def test_without_shares_every_session_behaves() -> None:

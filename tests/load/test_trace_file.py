@@ -43,7 +43,7 @@ CALLERS = st.lists(
 )  # fmt: skip
 
 
-def callers(drawn):
+def sessions(drawn):
     at = sorted(row[0] for row in drawn)
     return [
         TraceSession(
@@ -61,10 +61,10 @@ def callers(drawn):
 
 def write(path, runs, tell=pytest.fail):
     writer = TraceWriter(path, HEAD, tell)
-    for number, (people, end_s) in enumerate(runs):
-        take = writer.begin(TraceTrial(purpose=f"run {number}", sessions=len(people)))
-        for caller in people:
-            take(caller)
+    for number, (drawn_sessions, end_s) in enumerate(runs):
+        take = writer.begin(TraceTrial(purpose=f"run {number}", sessions=len(drawn_sessions)))
+        for session in drawn_sessions:
+            take(session)
         if end_s is not None:
             writer.end(end_s)
     writer.close()
@@ -73,14 +73,14 @@ def write(path, runs, tell=pytest.fail):
 
 @pytest.fixture
 def good(tmp_path):
-    someone = callers([(0.0, 1.5, 30.0, 17, [3, 4])])
-    return write(tmp_path / "load.jsonl", [(someone, 10.0), (someone * 1, 5.0)])
+    one_session = sessions([(0.0, 1.5, 30.0, 17, [3, 4])])
+    return write(tmp_path / "load.jsonl", [(one_session, 10.0), (one_session * 1, 5.0)])
 
 
 @given(st.lists(st.tuples(CALLERS, st.floats(0, 1e6, exclude_min=True)), min_size=1, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 def test_what_was_written_is_read_to_the_last_digit(tmp_path, drawn):
-    runs = [(callers(people), end_s) for people, end_s in drawn]
+    runs = [(sessions(drawn_sessions), end_s) for drawn_sessions, end_s in drawn]
     found = read_load(write(tmp_path / "load.jsonl", runs))
     assert found.head == HEAD
     assert not found.cut_short
@@ -211,8 +211,8 @@ def test_a_disk_that_is_full_is_told_once_and_costs_nothing_else(tmp_path, monke
         return written
 
     monkeypatch.setattr(os, "write", full)
-    people = callers([(0.0, 1.5, 30.0, 17, [3, 4])])
-    path = write(tmp_path / "load.jsonl", [(people, 10.0)] * 5, told.append)
+    drawn_sessions = sessions([(0.0, 1.5, 30.0, 17, [3, 4])])
+    path = write(tmp_path / "load.jsonl", [(drawn_sessions, 10.0)] * 5, told.append)
     assert len(told) == 1
     assert told[0].message == f"cannot write {path}: No space left on device"
     assert "make room" in told[0].hint

@@ -23,9 +23,9 @@ def speech(samples: int, frames: int, seed: int) -> list[Audio]:
     return list(wave.astype(np.float32).reshape(frames, samples))
 
 
-def engine(loaded: LoadedModel, profile: Profile, seats: int = 4) -> FrameEngine:
+def engine(loaded: LoadedModel, profile: Profile, slots: int = 4) -> FrameEngine:
     stack = build_decoder(loaded.decoder, blocks=256, policy=profile.policy_spec)
-    return FrameEngine(loaded.fresh(), stack, seats)
+    return FrameEngine(loaded.fresh(), stack, slots)
 
 
 def step(

@@ -64,7 +64,7 @@ def test_the_first_missing_and_unexpected_tensors_are_named(tmp_path: Path) -> N
         fill(small(), Checkpoint.open(tmp_path), prefixed(""), CPU, torch.float32)
 
 
-def test_a_tensor_nobody_asked_for_is_named_unless_ignored(tmp_path: Path) -> None:
+def test_a_tensor_that_no_rule_reads_is_named_unless_ignored(tmp_path: Path) -> None:
     save_file({**tensors(), "visual.x": torch.zeros(2)}, tmp_path / "model.safetensors")
     checkpoint = Checkpoint.open(tmp_path)
     fill(small(), checkpoint, prefixed(""), CPU, torch.float32)

@@ -1,4 +1,4 @@
-"""The audio encoder: streaming equals the whole recording, whoever shares the batch."""
+"""The audio encoder: streaming equals the whole recording, in any batch."""
 
 from __future__ import annotations
 

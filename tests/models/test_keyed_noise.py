@@ -24,7 +24,7 @@ def test_neighbouring_draws_sessions_and_columns_are_not_correlated() -> None:
         assert abs(float(torch.corrcoef(both)[0, 1])) < 5 / both.shape[1] ** 0.5
 
 
-def test_a_session_draws_the_same_whoever_shares_its_batch() -> None:
+def test_a_session_draws_the_same_in_any_batch() -> None:
     assert torch.equal(exponential(torch.tensor([5, 9]), 12)[1], exponential(torch.tensor([9]), 12)[0])
 
 

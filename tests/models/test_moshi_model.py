@@ -34,12 +34,12 @@ def weights(**options: Any) -> MoshiModel:
     return MoshiModel.from_profile(case.profile(**options), seed=3)
 
 
-def engine(profile: Profile, seats: int = 4, **options: Any) -> FrameEngine:
+def engine(profile: Profile, slots: int = 4, **options: Any) -> FrameEngine:
     model = weights(**options).fresh()
     stack = build_decoder(
         model.decoder, blocks=64, policy=CachePolicySpec.parse(profile.policy), block_tokens=4
     )
-    return FrameEngine(model, stack, seats)
+    return FrameEngine(model, stack, slots)
 
 
 @functools.cache
@@ -56,7 +56,7 @@ def say(served: FrameEngine, turns: Sequence[tuple[int, int, int]]) -> list[Fram
 
 
 def alone(session: int, frames: int, policy: str, slot: int = 0) -> list[FrameOutput]:
-    """A session by itself; earlier seats are opened so that it gets the same slot's noise."""
+    """A session by itself; earlier slots are opened so that it gets the same slot's noise."""
     served = engine(case.profile(policy))
     slots = [served.open() for _ in range(slot + 1)]
     return [say(served, [(slots[slot], session, frame)])[0] for frame in range(frames)]

@@ -1,4 +1,4 @@
-"""State of slots: fresh when opened, and nobody's but its own."""
+"""State of slots: fresh when opened, and never shared."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_slot_opens_once() -> None:
         rows.open(1)
 
 
-def test_a_session_draws_the_same_whoever_shares_its_batch() -> None:
+def test_a_session_draws_the_same_in_any_batch() -> None:
     logits = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
     alone, together = Sampler(1.0, seed=3), Sampler(1.0, seed=3)
     alone.open(0)

@@ -2,7 +2,7 @@
 
     python moshi_side.py OUT_DIR
 
-Three sessions of different ages, as its server seats them: a batch of three with an execution mask, sessions
+Three sessions of different ages, as its server batches them: a batch of three with an execution mask, sessions
 reset when they begin. Greedy, so that both sides can be compared token by token. Writes the weights under
 the authors' names, and what went in and came out as `frames.safetensors`.
 """

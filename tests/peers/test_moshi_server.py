@@ -1,6 +1,6 @@
 """PyPI `moshi`'s own server, on loopback, with small random weights, driven as users drive theirs.
 
-It seats one caller; whoever else comes has an open socket and no handshake. Runs where `.ci/peers.sh moshi` has
+It takes one session; a further client has an open socket and no handshake. Runs where `.ci/peers.sh moshi` has
 made the peer's environment.
 """
 
@@ -80,7 +80,7 @@ def test_its_protocol_is_found_out(server: str) -> None:
     assert asyncio.run(detect(server, QUICK, {})) == "moshi"
 
 
-def test_a_caller_is_answered_frame_by_frame(server: str) -> None:
+def test_a_session_is_answered_frame_by_frame(server: str) -> None:
     report = measure(server, 1, 8.0)
     assert report.capacity is not None
     (point,) = report.capacity.trials
@@ -100,7 +100,7 @@ def test_a_caller_is_answered_frame_by_frame(server: str) -> None:
     assert report.verdict != "fail" or point.limited_by in ("deadline", "load_generator")
 
 
-def test_the_second_caller_waits_without_a_word_and_is_told_apart(server: str) -> None:
+def test_the_second_session_waits_without_a_message_and_is_recognized(server: str) -> None:
     report = measure(server, 3, 3.0)
     assert report.capacity is not None
     (point,) = report.capacity.trials
@@ -115,7 +115,7 @@ def test_the_second_caller_waits_without_a_word_and_is_told_apart(server: str) -
     assert "reported no queue" in point.network.end_details["queue_timeout"]
 
 
-def test_the_search_learns_that_there_is_one_seat(server: str) -> None:
+def test_the_search_learns_that_there_is_one_slot(server: str) -> None:
     report = measure(server, None, 8.0)
     assert report.capacity is not None
     assert max(point.sessions for point in report.capacity.trials) <= 2

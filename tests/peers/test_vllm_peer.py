@@ -92,7 +92,7 @@ def measured(arguments: list[str]) -> tuple[dict[str, Any], int]:
     return json.loads(done.stdout), done.returncode
 
 
-def test_the_collapse_comes_when_it_was_foretold_and_in_silence(model: Path, tmp_path: Path) -> None:
+def test_the_collapse_comes_at_the_forecast_time_and_in_silence(model: Path, tmp_path: Path) -> None:
     blocks, period_s = 660, 0.16  # a slow machine keeps this beat
     report, code = measured(capacity(tmp_path, model, "90s", blocks=blocks, period_s=period_s))
     point = report["capacity"]["trials"][0]

@@ -37,8 +37,8 @@ class Machine:
         self._spell = spell
         monkeypatch.setattr("metronome_cli.probe.latency_grid.time.perf_counter", lambda: self.now_s)
 
-    def target(self, profile: Any, seats: int) -> SimulatedEngine:
-        made = SimulatedEngine(profile, seats, lambda count: 0.001)
+    def target(self, profile: Any, slots: int) -> SimulatedEngine:
+        made = SimulatedEngine(profile, slots, lambda count: 0.001)
         step = made.step
 
         def timed(frames: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A speech model's directory from the files on: weights nobody trained are refused, others are measured under load.
+"""A speech model's directory from the files on: untrained weights are refused, others are measured under load.
 
 No trained checkpoint is small enough to ship, so one is made: a tiny model whose head prefers the words of the
 answers, as training would have it do. It knows the words, not what it hears: what is measured here is the path.

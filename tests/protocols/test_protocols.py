@@ -61,10 +61,10 @@ def sound(count, rate):
 
 
 @pytest.mark.parametrize("protocol", AT_ONCE)
-def test_a_greeting_seats_and_a_refusal_refuses(protocol):
+def test_a_greeting_starts_a_session_and_a_refusal_rejects_it(protocol):
     client, host = both(protocol)
     assert events(client, host.greeting()) == [Ready()]
-    assert [type(event) for event in events(client, host.refusal("all seats are taken"))] == [SessionRejected]
+    assert [type(event) for event in events(client, host.refusal("all slots are taken"))] == [SessionRejected]
 
 
 @pytest.mark.parametrize("protocol", AT_ONCE)
@@ -229,12 +229,12 @@ def find(target: str) -> None:
 
 def test_a_server_that_is_down_is_named_with_the_reason() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
         url = f"ws://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(EngineError) as down:
             find(url)
     assert down.value.message == f"{url}/api/chat cannot be reached: connection refused"
-    assert down.value.hint == "is a server running there? `metronome serve` starts one to try with"
+    assert down.value.hint == "check that a server is running there; `metronome serve` starts one for tests"
     assert exit_code_of(down.value) == 1
 
 

@@ -153,7 +153,7 @@ def test_who_was_rejected_stays_rejected_though_the_generator_stalled():
     assert {result.verdict for result in point.objectives} == {"inconclusive"}
 
 
-def test_what_was_scraped_before_the_callers_came_is_not_theirs():
+def test_scrapes_before_the_first_session_are_not_counted():
     page = ["0.5"]
     with reference() as url:
         monitor = ServerMonitor(
@@ -204,7 +204,7 @@ def until(holds, seconds=10.0):
     raise AssertionError("it did not come")
 
 
-def test_a_seat_is_free_again_for_whoever_waits():
+def test_a_freed_slot_goes_to_a_waiting_session():
     with reference("moshi", slots=1, when_full="queue") as url, connect(url) as first:
         assert first.recv(timeout=5) == b"\0"
         with connect(url) as second:
@@ -215,11 +215,11 @@ def test_a_seat_is_free_again_for_whoever_waits():
 
 
 def test_garbage_is_answered_with_a_close_code():
-    with reference("moshi-server") as url, connect(url) as caller:
-        caller.recv(timeout=5)
-        caller.send("no msgpack")
+    with reference("moshi-server") as url, connect(url) as client:
+        client.recv(timeout=5)
+        client.send("no msgpack")
         with pytest.raises(ConnectionClosed) as closed:
-            caller.recv(timeout=5)
+            client.recv(timeout=5)
     assert closed.value.rcvd.code == 1007
 
 
@@ -268,7 +268,7 @@ def test_sessions_that_give_up_free_the_pool_and_are_still_lost_to_memory():
 
 
 @pytest.mark.parametrize("when_full", ["refuse", "queue"])
-def test_a_search_finds_the_seats_and_shows_that_the_next_caller_has_none(when_full):
+def test_a_search_finds_the_slots_and_shows_that_one_more_session_is_rejected(when_full):
     with reference(slots=3, when_full=when_full) as url:
         report = searched(url)
     found = report.capacity
@@ -279,7 +279,7 @@ def test_a_search_finds_the_seats_and_shows_that_the_next_caller_has_none(when_f
     assert "Limited by: slots" in report.summary
 
 
-def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
+def test_a_scrape_names_memory_and_forecasts_when_the_pool_is_full():
     """A pool for some ten seconds of four sessions: every frame stays on time until none comes."""
     with reference(policy="unbounded", blocks=120) as url:
         report = searched(url, metrics_of(url), 4, 40.0, SessionTimeouts(idle_s=20.0), policy="unbounded")
@@ -299,13 +299,13 @@ def test_a_scrape_names_memory_and_foretells_when_the_pool_is_full():
     assert any(window.occupancy for window in point.windows)
     for view in (render_text(report, 120), render_html(report)):
         assert "Network, ms" in view
-        assert "pool full, as seen" in view
+        assert "pool full in the trace" in view
         assert "no session produced output" in view
         assert "the server&#x27;s own" in view or "the server's own" in view or "the server&#39;s own" in view
         assert url in view
 
 
-def test_a_bounded_cache_is_not_foretold_to_fill():
+def test_a_bounded_cache_is_not_forecast_to_fill():
     with reference(policy="window(32, 16)") as url:
         report = searched(url, metrics_of(url), sessions=2, length_s=8.0)
     assert report.capacity.trials[0].limited_by != "memory"

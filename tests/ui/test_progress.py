@@ -24,7 +24,7 @@ def searched(elapsed_s, budget_s=40.0):
     (searched(200.0, None), "3 min 20 s elapsed"),
 ])  # fmt: skip
 def test_a_search_tells_its_time_and_where_its_point_is(snapshot, said):
-    """No share of a whole that nobody knows: the time it has, and the steps of the number that is tried now."""
+    """No percentage of an unknown total: the time limit, and the steps of the current trial."""
     line = window_line(snapshot)
     page = " ".join(
         dashboard(

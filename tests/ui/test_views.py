@@ -75,7 +75,7 @@ def working(share=0.25):
 
 @given(width=st.integers(20, 200), share=st.floats(0, 1))
 def test_work_without_sessions_counts_none(width, share):
-    """How far and how long yet; no zeros of sessions, frames or latencies that nobody has."""
+    """How far and how long yet; no zeros for sessions, frames or latencies that were not counted."""
     page = dashboard(DashboardState(snapshot=working(share), elapsed_s=12.0), width, ASCII).plain
     assert all(cell_len(line) <= width for line in page.split("\n"))
     assert not any(word in page for word in ("running", "waiting", "p99", "frames", "clock"))
@@ -283,7 +283,7 @@ def test_control_codes_in_a_file_name_do_not_reach_the_terminal():
     assert "\x1b]0" not in stream.getvalue()
 
 
-def test_who_moves_is_not_said_where_nobody_tells():
+def test_running_and_waiting_are_left_out_if_unknown():
     blind = replace(snapshot_at(0.5), occupancy=None)
     for shown in (window_line(blind), dashboard(DashboardState(snapshot=blind), 80, ASCII).plain):
         assert "running" not in shown
@@ -307,7 +307,7 @@ def test_live_view_keeps_time_where_nothing_was_told_for_seconds(monkeypatch):
     assert "45 s" in stream.getvalue()
 
 
-def test_a_servers_own_counts_are_told_apart_from_the_callers_seated_here():
+def test_counts_of_a_server_are_distinguished_from_the_sessions_of_this_run():
     ours = replace(snapshot_at(0.5), admitted=0, told_by_server=True, running=4)
     assert "confirm: 0 open | server: 4 running 0 waiting" in window_line(ours)
     rows = dashboard(DashboardState(snapshot=ours), 80, ASCII).plain.split("\n")

@@ -40,7 +40,7 @@ CHUNK = 32
 
 
 class AskedQuestion(Protocol):
-    """Whoever is asked: a text model or a speech model."""
+    """A model that answers questions: a text model or a speech model."""
 
     @property
     def vocabulary(self) -> Vocabulary: ...

@@ -1,7 +1,7 @@
-"""What a model says when nothing ends its turn: free decoding that slides past the window many times.
+"""Free run: a model decodes without turn ends, far past its window.
 
 What: `sessions` sessions of one variant decode side by side from one prompt, at a temperature, tokens that
-would end an answer being ruled out, as in a call that goes on. Each stretch of `stretch` tokens is then
+would end an answer being ruled out, as in a call without an end. Each stretch of `stretch` tokens is then
 described by:
 
     repetition   share of its 4-grams that were said within the `LOOKBACK` tokens before

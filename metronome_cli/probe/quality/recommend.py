@@ -1,4 +1,4 @@
-"""The recommendation: the smallest (W, S) whose quality cannot be told from unbounded.
+"""The recommendation: the smallest (W, S) whose quality cannot be distinguished from unbounded.
 
 The test is one of non-inferiority. A variant is "equivalent" when the upper end of the interval of its excess
 loss over the unbounded model, on the same tokens, is within the margin (5 % of perplexity, ln 1.05 nats,

@@ -2,7 +2,7 @@
 
 What: every session's question is cut into the profile's frames and heard through the frame engine, as a call
 would be, all sessions in step; then the model answers in text and the reference is scored, as in `turns`. A
-conversation goes on from question to question without a break, so its window slides as it ages. Beside the
+conversation continues from question to question without a break, so its window slides as it ages. Beside the
 answers:
 
     dropped   frames of sound that found no block in the pool and were not heard
