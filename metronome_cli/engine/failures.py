@@ -1,8 +1,8 @@
-"""What goes wrong inside an engine, by its name: memory that was not there, numbers that are none.
+"""Errors of an engine: device memory that ran out, and values that are not finite.
 
-A NaN stays one through every layer after it, so it is looked for where numbers leave: the states that a decoder
-hands to its model, the logits that a token was picked from, the audio that a session gets. (torch's argmax takes a
-NaN for the largest, so the logit of the picked token tells of one anywhere in its row.)
+A NaN propagates through all later layers, so only outputs are checked: the hidden states of a decoder, the logits that
+a token was picked from, and the audio of a session. torch's argmax treats NaN as the largest value, so the logit of the
+picked token shows a NaN anywhere in its row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AMOUNT = re.compile(r"tried to allocate ([\d.]+ ?\w+)", re.IGNORECASE)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether that is torch's or Python's way of saying that memory was not there."""
+    """Return whether the error is an out-of-memory error of torch or Python."""
     return any(_says_no_memory(one) for one in _causes(error))
 
 
@@ -43,7 +43,7 @@ def _says_no_memory(error: BaseException) -> bool:
 
 
 def as_engine_error(error: Exception, where: str) -> EngineError:
-    """The designed error for what a library raised; one that is designed already stays as it is."""
+    """Convert a library's error to an EngineError; an EngineError is returned unchanged."""
     if isinstance(error, EngineError):
         return error
     if is_out_of_memory(error):
@@ -65,7 +65,7 @@ def check_finite(values: Tensor, what: str) -> None:
 
 @contextmanager
 def checked_together() -> Iterator[None]:
-    """Collects the checks of a frame on a GPU and reads them once, so that none makes the host wait alone."""
+    """Collects the checks of a frame on a GPU and reads them once, so that the host waits only once."""
     waiting: list[tuple[Tensor, str]] = []
     token = _WAITING.set(waiting)
     try:
@@ -80,11 +80,11 @@ def checked_together() -> Iterator[None]:
 
 
 def check_sampled(logits: Tensor, tokens: Tensor) -> None:
-    """logits: [batch, vocab], tokens: [batch], the ones picked. Raises EngineError where a logit was none."""
+    """logits: [batch, vocab], tokens: [batch], the ones picked. Raises EngineError if a logit is not finite."""
     check_finite(logits.gather(1, tokens.unsqueeze(1)), "a logit")
 
 
 def check_audio(audio: Audio) -> None:
     """[samples]. Raises EngineError for NaN and infinities."""
     if not np.isfinite(audio).all():
-        raise EngineError("the audio that came out is not finite")
+        raise EngineError("the output audio is not finite")

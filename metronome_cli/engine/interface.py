@@ -74,7 +74,7 @@ class InteractionModel(Protocol):
 
 @runtime_checkable
 class HasStagePools(Protocol):
-    """A model with stages on pools of their own. A session without a free block in one of them has
+    """A model whose stages have their own pools. A session without a free block in one of them has
     no tokens in that frame."""
 
     def warm_up(self, slots: int) -> None:

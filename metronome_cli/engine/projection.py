@@ -1,7 +1,7 @@
-"""A weight matrix laid out for small batches: how a frame step multiplies.
+"""Weight matrices in the layout that is fastest for the small batches of a frame step.
 
 On a CPU there are two layouts to choose from: oneDNN's own blocked one, into which the matrix is packed once, at load,
-and on whose product the residual sum or the activation rides; and a plain [in, out]. Which is faster, by up to three
+with the residual sum or the activation fused into the product; and a plain [in, out]. Which is faster, by up to three
 times, depends on the processor and on the shape (`docs/design/packed-weights.md`), so both are timed, once a shape and
 process. On a GPU a matrix stays [out, in].
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 
 _PACKABLE = (torch.float32, torch.bfloat16)
 TRIAL_ROWS = (8, 32)  # sessions that a step serves at once
-TRIAL_BYTES = 16 << 20  # as much as a cache holds: a step comes round to a matrix after all others
+TRIAL_BYTES = 16 << 20  # more than a CPU cache holds: a step uses all other matrices in between
 TRIAL_COPIES = 32  # of a small one
 TRIALS = 2
 

@@ -1,4 +1,4 @@
-"""A share of bad units whose neighbours in time are not independent: counts by blocks of time.
+"""Share of bad units among units that are correlated in time, from counts per block of time.
 
 A unit is what one observation is about: a turn, an answer, a word, one listener in one period. Units that belong
 together (all listeners of one period) form a cluster. With x bad of m units in each cluster the share is

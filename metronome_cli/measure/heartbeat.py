@@ -1,10 +1,10 @@
-"""A model that listens is heard from as well: each unit of input is owed one answer, be it sound, text or "listening".
+"""Unit answers: a full-duplex model owes one answer per unit of input, be it sound, text or "listening".
 
 Latency of a unit: arrival of its answer minus its due time. Answers without an id answer first in, first out, and none
 answers a unit that is not due yet. A unit without an answer within the time to give up is empty. Where no document
 promises answers they are owed if an idle call had at least 0.9 per unit while its user was silent; never learned under
-load. Known error: a server that drops input without a word looks one unit late from then on, so latencies are "at most"
-if `dropped` is not 0.
+load. Known error: a server that drops input without a message appears one unit late from then on, so latencies are
+"at most" if `dropped` is not 0.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from metronome_cli.measure.starved_periods import StarvedPeriods
 from metronome_cli.measure.turns import CallTurns, Turn
 from metronome_cli.measure.values import LimitedValues
 
-CANARY = 0  # the session that is heard alone as well: it says the same at the same time in every trial
+CANARY = 0  # the session that is also measured alone; its input is the same in every trial
 SHARES = ("gappy", "unanswered", "broken", "talked_over", "unyielding", "startled")
 TIMES = ("reply", "yield", "endpoint", "think", "rtf")
 Kind = CallEventKind
@@ -107,7 +107,7 @@ class Listener:
         self.spill_s = 0.0
 
     def restart(self) -> None:
-        """Begin to count anew, as after warm-up; calls go on."""
+        """Restart the counts, as after warm-up; calls continue."""
         self._reset()
         now_s = self._looked_s
         for periods in self.delays.values():

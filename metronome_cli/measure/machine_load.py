@@ -23,8 +23,11 @@ SPIN_S = 0.15
 
 @dataclass(frozen=True, slots=True)
 class MachineLoad:
-    """Cores: all that this process may use, those that others keep busy (None where nobody says), and a step's
-    most threads, with the variable that fixes them, if any. `core_share`: of one core, what a spinning loop got.
+    """Load of the machine, in cores.
+
+    `cores`: those that this process may use. `busy_cores`: used by other processes; None if /proc/stat cannot be read.
+    `core_share`: share of one core that a spinning loop got. `threads`: most threads of a step; `threads_from`: the
+    variable that sets them, if any.
     """
 
     cores: float
@@ -36,18 +39,18 @@ class MachineLoad:
 
     @property
     def free_cores(self) -> float | None:
-        """Cores that nobody else uses, at least 0."""
+        """Cores that no other process uses, at least 0."""
         return None if self.busy_cores is None else max(0.0, self.cores - self.busy_cores)
 
 
 class CpuLoadSampler:
-    """Counts others' work from its making to `read`."""
+    """Measures the processor use of other processes since its creation."""
 
     def __init__(self) -> None:
         self._began = _busy_s(), time.process_time(), time.perf_counter()
 
     def others(self) -> float | None:
-        """Cores that other processes kept busy until now, on average; None where nobody says."""
+        """Return the mean number of cores used by other processes since creation; None if /proc/stat cannot be read."""
         busy, own, wall = self._began
         now_busy = _busy_s()
         if busy is None or now_busy is None:
@@ -56,7 +59,7 @@ class CpuLoadSampler:
         return max(0.0, spent / max(1e-9, time.perf_counter() - wall))
 
     def read(self, environ: Mapping[str, str] = os.environ) -> MachineLoad:
-        """The load over the span until now."""
+        """Return the load since creation."""
         others = self.others()
         cores = usable_cores()
         threads, source = step_threads(cores, environ)
@@ -64,8 +67,8 @@ class CpuLoadSampler:
 
 
 def step_threads(cores: float, environ: Mapping[str, str]) -> tuple[int, str]:
-    """Most threads of one step on the processor, and the variable that fixes them; "" where they are timed
-    (backends/in_process/threads.py). A variable that is no number is left to OpenMP, which takes one a core.
+    """Return the most threads of one step, and the variable that sets them; "" if they are chosen by timing
+    (backends/in_process/threads.py). If the variable is not a number, OpenMP uses one thread per core.
     """
     fixed = {name: environ[name].partition(",")[0].strip() for name in COUNTED_BY_USER if environ.get(name)}
     for name, first in fixed.items():
@@ -75,7 +78,7 @@ def step_threads(cores: float, environ: Mapping[str, str]) -> tuple[int, str]:
 
 
 def spin_share(seconds: float = SPIN_S) -> float:
-    """Processor time over wall time of a loop that does nothing but run: 1.0 on a core of its own."""
+    """Return processor time / wall time of a spinning loop; 1.0 if it has a core to itself."""
     began, clocked = time.process_time(), time.perf_counter()
     while time.perf_counter() - clocked < seconds:
         pass
@@ -83,7 +86,7 @@ def spin_share(seconds: float = SPIN_S) -> float:
 
 
 def _busy_s() -> float | None:
-    """Seconds that all cores have been busy since the machine began; None where nobody says."""
+    """Return the busy time of all cores since boot, seconds; None if /proc/stat cannot be read."""
     try:
         fields = _STAT.read_text(encoding="ascii").splitlines()[0].split()[1:9]
         user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)

@@ -1,12 +1,12 @@
-"""Whether this process ran at all: a suspended program is not a slow model.
+"""Stalls: times in which this process was not scheduled, so that they do not count as a slow model.
 
-What: stretches in which no thread of the process ran, though one wanted to every 50 ms. It was stopped (SIGSTOP, a
-debugger, a paused virtual machine) or kept from every core. A thread beats; whoever measures beats too, before it
-judges, so that a stretch is known no later than the step that it fell into.
-Formula: two beats more than half a second apart, in which the process used the processor for less than half of the
-time. A slow step either leaves the thread to beat or keeps the processor busy, so it is no such stretch.
-Left out: a machine that sleeps while its monotonic clock stands still, since nothing is measured meanwhile.
-Known error: a stretch shorter than half a second is not seen; the length is too long by up to one beat.
+What: a stall is a time in which no thread of the process ran, because the process was stopped (SIGSTOP, a debugger, a
+paused virtual machine) or got no core. A thread samples the clocks every 50 ms. Code that records a batch samples them
+too, so a stall is known before the batch is judged.
+Formula: two samples more than 0.5 s apart, between which the process used the processor for less than half of the time.
+During a slow step the thread still samples or the processor is busy, so a slow step is not a stall.
+Left out: sleep of the machine that also stops the monotonic clock, since nothing is measured then.
+Known error: a stall shorter than 0.5 s is not seen; the length is too long by up to one sampling interval.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from types import TracebackType
 
 BEAT_S = 0.05
 STILL_S = 0.5
-BUSY_SHARE = 0.5  # of a stretch: a process that computed for longer was not standing still
+BUSY_SHARE = 0.5  # of the time between two samples; with more processor time it is not a stall
 
 
 class StallDetector:
-    """Beats in a thread of its own while it is open. `still_s`: seconds in which the process stood still so far."""
+    """Samples the clocks in its own thread while it is open. `still_s`: total length of the stalls so far, seconds."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class StallDetector:
         self._last = clock(), used()
 
     def beat(self) -> float:
-        """The process runs now; `still_s` with the stretch that ended, if one did."""
+        """Sample the clocks; return `still_s`, including a stall that has just ended."""
         with self._lock:
             now, used = self._clock(), self._used()
             gap_s, used_s = now - self._last[0], used - self._last[1]
@@ -50,7 +50,7 @@ class StallDetector:
     def __enter__(self) -> StallDetector:
         self.beat()
         self.still_s = 0.0
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="stall-detector", daemon=True)
         self._thread.start()
         return self
 
@@ -67,10 +67,10 @@ class StallDetector:
 
 
 class Still:
-    """A pulse that was never taken: nothing is known of the process, and nothing is held against it."""
+    """A stall detector that never finds a stall, for simulated clocks."""
 
     still_s = 0.0
 
     def beat(self) -> float:
-        """Nothing is known."""
+        """Return 0."""
         return 0.0

@@ -75,7 +75,7 @@ class Snapshot:
     recent: Sequence[
         tuple[float, BatchKind]
     ] = ()  # worst latency (ms) and kind of the last steps, oldest first
-    session_views: Sequence[SessionView] = ()  # how each open session does, in order of opening
+    session_views: Sequence[SessionView] = ()  # state of each open session, in order of opening
     verdict: str | None = None  # the verdict so far, one short sentence
     random_weights: bool = True
     heard: HeardNow | None = None  # None: nothing is listened to
@@ -83,7 +83,7 @@ class Snapshot:
     has_sessions: bool = (
         True  # False: work without sessions, such as a probe; session and frame counts are empty
     )
-    told_by_server: bool = False  # `running` and `waiting` are a server's own word, of its last scrape
+    told_by_server: bool = False  # `running` and `waiting` are from the last scrape of a server
     done: str = ""  # how far this phase is, in words: "step 210 of 480"
     budget_s: float | None = (
         None  # wall time that a search has; None: no search, or one without an end in time
@@ -171,7 +171,7 @@ class ObserverGroup:
 
 
 class WriteFailures(ObserverGroup):
-    """Watches for what was asked for and could not be written, so that it is told whichever view there is."""
+    """Records output files that could not be written, so that the command reports them under every view."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ class MemoryLine(ReportPart):
 
 
 class ImpliedPool(ReportPart):
-    """What a collapse that was seen elsewhere implies, where pool or rate were not told."""
+    """What a collapse observed elsewhere implies if pool size or rate is unknown."""
 
     fill_time_s: float
     """When the pool was full there, in seconds."""
@@ -131,17 +131,17 @@ class Forecast(ReportPart):
     cache: CacheForecast | None = None
     """What one session keeps; null for a trace or a server."""
     context_length: Natural | None = None
-    """Positions that the model was made for; null: no file says."""
+    """Context length of the model in positions; null: not in its files."""
     rope_theta: float | None = None
-    """Base of the rotary positions; null: no file says."""
+    """Base of the rotary positions; null: not in its files."""
     memory: list[MemoryLine] = Field(default_factory=list)
     """How the pool was sized, where memory was given."""
     implied_pool: ImpliedPool | None = None
-    """What a collapse seen elsewhere implies."""
+    """What a collapse observed elsewhere implies."""
     fills: bool | None = None
     """Whether a trace or server is on its way to a full pool; null: too little is known."""
     reason: str = ""
-    """Why, in words."""
+    """The reason, as text."""
     occupancy: float | None = None
     """Occupancy at the last sample used."""
     fill_rate_per_s: float | None = None

@@ -43,7 +43,7 @@ class DeadlineLimit(ReportPart):
 
 
 class PolicyCost(ReportPart):
-    """What was seen of one policy."""
+    """Measurements of one policy."""
 
     policy: str
     """What stayed resident."""

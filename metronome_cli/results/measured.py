@@ -1,4 +1,4 @@
-"""What every measurement is told in: windows in time, latency, objectives judged, the collapse."""
+"""Parts that all measurements share: windows in time, latency, judged objectives, the collapse."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class ObjectiveResult(ReportPart):
     confidence: float | None = None
     """Confidence at which the verdict stands, 0 to 1."""
     reason: str = ""
-    """Why, in words."""
+    """The reason, as text."""
 
 
 class Window(ReportPart):
-    """One window of one run: what a dashboard would have shown, and what it would not."""
+    """One window of a run: latency, misses, empty frames and pool occupancy."""
 
     t_s: float
     """End of the window, in seconds of the run's own clock."""
@@ -52,9 +52,9 @@ class Window(ReportPart):
     stage_occupancy: dict[str, float] = Field(default_factory=dict)
     """The same of further stages' pools, such as a talker's, by stage."""
     running: Natural = 0
-    """Sessions that hold blocks and move."""
+    """Sessions that hold blocks and are served."""
     waiting: Natural = 0
-    """Sessions that are stuck for want of a block."""
+    """Sessions that wait for a free block."""
     sessions: Natural = 0
     """Open sessions."""
     session_limit: float | None = None
@@ -87,14 +87,14 @@ class OccupancySeries(ReportPart):
 
 
 class Collapse(ReportPart):
-    """The instant at which a run stopped carrying output, and what was seen then."""
+    """Time at which a run stopped producing output, and its state then."""
 
     t_s: float
     """When, in seconds of the run's own clock."""
     occupancy: float
     """Of the KV pool at that time, 0 to 1."""
     running: Natural
-    """Sessions that still moved."""
+    """Sessions that were still served."""
     waiting: Natural
     """Sessions that waited for a block."""
     last_output_s: float | None = None

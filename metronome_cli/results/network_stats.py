@@ -1,4 +1,4 @@
-"""The part of a report that sockets fill: what only a run over the network can tell."""
+"""The part of a report that only a run over the network can fill."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Spread(ReportPart):
 
 
 class NetworkStats(ReportPart):
-    """What only sockets tell of a point that was measured on a server over the network."""
+    """Network statistics of a trial on a server."""
 
     session_setup_ms: Spread = Spread()
     """Session setup: from opening the connection until the session is ready, including a queue."""
@@ -34,11 +34,11 @@ class NetworkStats(ReportPart):
     busiest_process_cpu_share: float | None = None
     """Processor time of the busiest worker process during the trial, as a share of one core."""
     server_backlog_ms: Spread = Spread()
-    """Input that the server says it has not dealt with, where its protocol says so."""
+    """Input that the server reports as not yet processed, if its protocol has such a message."""
     output_s_per_input_s: float | None = None
-    """Seconds of output for a second of input; null where output is not counted in seconds."""
+    """Seconds of output per second of input; null if output is not counted in seconds."""
     expected_output_s_per_input_s: float | None = None
-    """What the protocol owes; null where the model may be silent."""
+    """What the protocol owes; null if the model may be silent."""
     sessions_started: Natural = 0
     """Sessions that became ready."""
     sessions_rejected: Natural = 0
@@ -50,7 +50,7 @@ class NetworkStats(ReportPart):
     end_reasons: dict[str, Natural] = Field(default_factory=dict)
     """Sessions by the reason of their end, those that finished included."""
     end_details: dict[str, str] = Field(default_factory=dict)
-    """By reason, what the first session that ended so was told."""
+    """By end reason, the message of the first session that ended so."""
     unknown_messages: dict[str, Natural] = Field(default_factory=dict)
     """Messages of types that the protocol's description here does not have, by their name."""
     server_errors: dict[str, Natural] = Field(default_factory=dict)
@@ -64,4 +64,4 @@ class NetworkStats(ReportPart):
     preemptions: Natural | None = None
     """Preemptions that the server counted during the point; null: not scraped, or not exported."""
     server_step_ms: float | None = None
-    """Mean step of the server's engine as it says itself; null: not scraped, or not exported."""
+    """Mean step of the server's engine, as it reports it; null: not scraped, or not exported."""

@@ -42,9 +42,9 @@ class FreeRunByAge(ReportPart):
     """A stretch of free decoding."""
 
     age: int
-    """Tokens said before it."""
+    """Tokens decoded before it."""
     repetition: float
-    """Share of its 4-grams that were said shortly before."""
+    """Share of its 4-grams that occurred shortly before."""
     distinct_1: float
     """Different tokens over all."""
     distinct_2: float
@@ -77,7 +77,7 @@ class AnsweredTurns(ReportPart):
 
 
 class QualityVariant(ReportPart):
-    """What was seen of one (W, S)."""
+    """Measurements of one (W, S)."""
 
     name: str
     """As the tables name it."""
@@ -110,7 +110,7 @@ class QualityVariant(ReportPart):
     free_run_breakdown: BreakdownResult | None = None
     """Where free decoding broke."""
     sample: str = ""
-    """The last that it said."""
+    """The end of its output."""
     standing: str
     """`baseline`, `equivalent`, `worse`, `breaks_down` or `inconclusive`."""
     why: str = ""
@@ -118,7 +118,7 @@ class QualityVariant(ReportPart):
 
 
 class Recommended(ReportPart):
-    """The smallest (W, S) that cannot be told from unbounded."""
+    """The smallest (W, S) that cannot be distinguished from unbounded."""
 
     name: str
     """As the tables name it."""

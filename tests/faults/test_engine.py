@@ -167,7 +167,7 @@ def test_audio_that_is_not_finite_is_a_fault_not_an_answer():
     eng = engine(model=model)
     slot = eng.open()
     eng.step([frame(slot)])
-    with pytest.raises(EngineError, match="audio that came out is not finite"):
+    with pytest.raises(EngineError, match="output audio is not finite"):
         eng.step([frame(slot)])
 
 
