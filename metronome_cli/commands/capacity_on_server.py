@@ -1,7 +1,7 @@
 """`capacity --url`: a server over the network as the system under test.
 
-A bounded cache cannot be told from a growing one from outside, and sessions cannot be made old, so a whole session
-length confirms, in real time.
+From outside, a bounded cache cannot be distinguished from a growing one, and all sessions are new, so a confirmation
+lasts the session length in real time.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ OF_ANSWERS = ("gappy", "broken", "rtf")
 
 
 def check_heard(objectives: Sequence[Objective], sound: Sound, protocol: str, *, scripted: bool) -> None:
-    """Raises UsageError for an objective that this protocol, or calls without a script, cannot tell."""
+    """Raise UsageError for an objective that this protocol, or sessions without a script, cannot measure."""
     for objective in (one for one in objectives if one.of_listener):
         name = objective.time[0] if objective.time is not None else objective.metric
         if sound == "none":
             raise UsageError(
-                f"--slo {objective}: {protocol} sends no sound to listen to",
-                hint="p99, misses and empty can be told",
+                f"--slo {objective}: {protocol} sends no sound",
+                hint="use p99, misses or empty",
             )
         if name in OF_TURNS and not scripted:
             raise UsageError(f"--slo {objective}: users have no turns", hint="add --script turns")
         if name in OF_ANSWERS and sound == "steady":
             raise UsageError(
                 f"--slo {objective}: {protocol} sends sound without end, and no answers",
-                hint="underrun, gap and, with --script, reply and unanswered can be told",
+                hint="use underrun or gap and, with --script, reply or unanswered",
             )
 
 
@@ -56,11 +56,11 @@ def run_on_server(
     """Measure a server. Raises UsageError for bad input, EngineError if the server cannot be reached at all."""
     if plan.compare or plan.guard or plan.trials:
         raise UsageError(
-            "--url measures a server as it is",
-            hint="leave --compare-policies, --admission-control and --repeat out",
+            "--url measures the server with its own policy and admission",
+            hint="remove --compare-policies, --admission-control and --repeat",
         )
     observer = observer or ObserverGroup()
-    server.host_starter()  # what it lacks is told before anything connects
+    server.host_starter()  # a missing library is reported before anything connects
     observer.phase("connect", f"at {shown(server.target)}")
     stop = stop or StopRequest()
     try:

@@ -27,7 +27,7 @@ from metronome_cli.results.run_report import Report
 def run_on_vllm(
     plan: CapacityPlan, vllm: VllmSetup, observer: Observer | None = None, stop: StopRequest | None = None
 ) -> Report:
-    """Measure vLLM in this process. Raises UsageError if it is not installed, or cannot do what the plan asks."""
+    """Measure vLLM in this process. Raises UsageError if it is not installed or does not support the plan."""
     need_vllm()
     log = EngineLog()
     observer = observer or ObserverGroup()
@@ -57,12 +57,12 @@ def run_on_streaming_engine(
     observer: Observer | None = None,
     stop: StopRequest | None = None,
 ) -> Report:
-    """Measure the engine that `make_engine` makes. Raises UsageError for what it cannot do."""
+    """Measure the engine that `make_engine` creates. Raises UsageError if it does not support the plan."""
     profile = fitted(plan.profile, vllm.given, vllm.block_multiple)
     if profile.tokens.fused:
         raise UsageError(
-            f"profile {profile.name} sums its streams into one position; vLLM's requests are tokens",
-            hint="--backend in-process runs it",
+            f"profile {profile.name} sums its streams into one position, which vLLM does not support",
+            hint="use --backend in-process",
         )
     slots = min(plan.max_sessions, vllm.slots)
     plan = replace(plan, profile=profile, clock="real", batching="continuous", max_sessions=slots)

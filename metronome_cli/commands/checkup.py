@@ -1,7 +1,7 @@
-"""`doctor`: what this machine can do, what is missing, and what would spoil a measurement now.
+"""`doctor`: what this machine supports, what is missing, and what would disturb a measurement now.
 
-Nothing is changed and nothing leaves the machine. About two seconds: one of wake-ups (measure/timer_latency.py), during
-which the others' load is counted (measure/machine_load.py), and the import of torch.
+Nothing is changed and nothing is sent. Takes about 2 s: 1 s of wake-ups (measure/timer_latency.py), during which the
+load of other processes is measured (measure/machine_load.py), and the import of torch.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def _machine(facts: Mapping[str, Any]) -> Iterator[CheckupFinding]:
     )
     memory = facts["memory_bytes"]
     if memory is None:
-        yield CheckupFinding("memory", "note", "the system does not say how much there is")
+        yield CheckupFinding("memory", "note", "the amount of memory is unknown")
     elif memory < LEAST_MEMORY:
         yield CheckupFinding(
             "memory",
             "note",
             format_size(memory),
-            "little: use tiny profiles and a small pool, --kv-pool 256MiB",
+            "use tiny profiles and a small pool, --kv-pool 256MiB",
         )
     else:
         yield CheckupFinding("memory", "ok", format_size(memory))
@@ -83,7 +83,7 @@ def _torch(facts: Mapping[str, Any]) -> Iterator[CheckupFinding]:
         yield CheckupFinding(
             "device",
             "note",
-            "the processor only",
+            "CPU only",
             "with an NVIDIA card, install its driver and a torch built for CUDA; `metronome predict --gpu h100` "
             "plans without one",
         )
@@ -145,7 +145,7 @@ def _audio(found: tuple[str, frozenset[str]] | None) -> Iterator[CheckupFinding]
 def _variables(environ: Mapping[str, str]) -> Iterator[CheckupFinding]:
     for name, hint in unknown_variables(environ).items():
         yield CheckupFinding(
-            "variable", "wrong", f"{name} is not known, so commands refuse it", f"{hint} Else unset it"
+            "variable", "wrong", f"{name} is unknown, so commands reject it", f"{hint} Else unset it"
         )
 
 
@@ -170,7 +170,7 @@ def _timer(wakeups: TimerLatency) -> CheckupFinding:
         "timer",
         "note",
         said,
-        "free the machine of other work, or use --clock virtual, which waits for nothing",
+        "stop other work on the machine, or use --clock virtual, which does not wait",
     )
 
 
@@ -185,28 +185,28 @@ def _load(load: MachineLoad) -> Iterator[CheckupFinding]:
         "load",
         "note" if busy else "ok",
         said,
-        "timings taken now are of a shared machine: end the other work, or measure later" if busy else "",
+        "other processes would disturb timings: stop them, or measure later" if busy else "",
     )
     yield _threads(load, free)
 
 
 def _threads(load: MachineLoad, free: float) -> CheckupFinding:
-    """Where no variable fixes them, they are timed when a model is loaded, and nothing is to be done."""
+    """Check the threads. If no variable fixes their number, it is tuned when a model is loaded."""
     cores = f"{free:.1f} cores free"
     if not load.threads_from:
         chosen = (
-            "1 a step"
+            "1 per step"
             if load.threads == 1
-            else f"1 to {load.threads} a step, as many as are fastest when a model is loaded"
+            else f"1 to {load.threads} per step, the fastest number when a model is loaded"
         )
         return CheckupFinding("threads", "ok", f"{chosen}; {cores}")
-    said = f"{load.threads} a step, fixed by {load.threads_from}; {cores}"
+    said = f"{load.threads} per step, fixed by {load.threads_from}; {cores}"
     if load.threads <= max(1.0, free):
         return CheckupFinding("threads", "ok", said)
     return CheckupFinding(
         "threads",
         "note",
         said,
-        f"unset {load.threads_from}: the number that is fastest is then found when a model is loaded; threads that "
-        "wait for a core hold up the whole step, tenfold at times",
+        f"unset {load.threads_from}: the fastest number is then found when a model is loaded; threads that "
+        "wait for a core slow the whole step down, up to tenfold",
     )

@@ -1,9 +1,9 @@
 """`init`: a commented profile of the user's model, from its config.json.
 
 The file gives the decoder's shape, its dtype, its context and a sliding window, where there is one; the weights'
-size comes from the safetensors files beside it. It does not say what a conversation does to the cache: the period and
-the tokens a frame are assumptions, marked `# CHECK`, and the profile carries them as unverified until they are
-set right. The adapter that is named runs the decoder alone.
+size comes from the safetensors files beside it. It does not contain the growth of the cache in a conversation: the
+period and the tokens per frame are assumptions, marked `# CHECK`, and listed in the profile as unverified until they
+are corrected. The adapter that is named runs the decoder alone.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from metronome_cli.core.errors import UsageError, write_hint
 from metronome_cli.core.quantities import format_duration, format_size
 from metronome_cli.forecast.checkpoint_config.read_config import DecoderConfig
 
-FRAME_S, TOKENS_IN, SPOKEN = 0.08, 1, 1  # assumed: Moshi's beat, and a token in and out a frame
+FRAME_S, TOKENS_IN, SPOKEN = 0.08, 1, 1  # assumed: Moshi's frame period, and 1 token in and out per frame
 _PLAIN = ("llama", "qwen2", "qwen3", "mistral")  # run by the adapter `decoder`
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileDraft:
-    """A profile as text and as what it says, with what the file left open."""
+    """A profile as text and as an object, with what the file does not contain."""
 
     text: str
     profile: Profile
@@ -70,13 +70,13 @@ def draft_profile(path: Path, name: str | None = None) -> ProfileDraft:
 
 
 def write_draft(draft: ProfileDraft, file: Path, *, force: bool = False) -> None:
-    """Keep it. Raises UsageError for a file that is there, unless forced, and for one that cannot be written."""
+    """Write the profile. Raises UsageError if the file exists and `force` is not set, or cannot be written."""
     try:
         with file.open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(draft.text)
     except FileExistsError:
         raise UsageError(
-            f"{file} is there already", hint="--force writes over it; --output names another file"
+            f"{file} exists already", hint="pass --force to overwrite it, or --output for another file"
         ) from None
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}", hint=write_hint(error)) from None
@@ -129,7 +129,7 @@ def _adapter(decoder: DecoderConfig, profile: Profile) -> str:
     """The line that names what runs it; a comment where nothing does."""
     plain = not profile.shape.cache and None not in (decoder.mlp, decoder.vocab, decoder.context)
     if decoder.model_type in _PLAIN and plain:
-        return "adapter: decoder  # runs the decoder; it was not trained to hear\n"
+        return "adapter: decoder  # runs the decoder, which was not trained on audio\n"
     return "# adapter: decoder  # left out: no adapter is known to run this model; `predict` needs none\n"
 
 
@@ -143,7 +143,7 @@ def _quoted(text: object) -> str:
     return f'"{escaped}"'
 
 
-_TEMPLATE = """# Made by `metronome init` from {file}. What is marked CHECK is an assumption: the file cannot say it.
+_TEMPLATE = """# Made by `metronome init` from {file}. Values marked CHECK are assumptions, not from that file.
 #
 #   metronome profiles check THIS_FILE
 #   metronome predict --profile THIS_FILE --device-memory 80GiB --sessions 32
@@ -155,12 +155,12 @@ frame:
   sample_rate: 16000   # CHECK: Hz of the audio that goes in
   # deadline: 80ms     # when an answer is late; the period unless given
 
-# Cache positions a frame. As assumed here {rate} a second, which reaches {full}.
+# Cache positions per frame. As assumed here {rate} per second, which reaches {full}.
 tokens:
   prefill: 1           # CHECK: positions that a frame's audio takes in the cache, markers included
   decode:
-    listening: 1       # CHECK: tokens decoded a frame while the model listens; 0 if it sends nothing
-    speaking: 1        # CHECK: tokens decoded a frame while it speaks
+    listening: 1       # CHECK: tokens decoded per frame while the model listens; 0 if it sends nothing
+    speaking: 1        # CHECK: tokens decoded per frame while it speaks
   # fused: true        # input and output streams are summed, as in Moshi: the tokens out add none
 
 turn_taking:
@@ -174,8 +174,8 @@ shape:
 
 # kv_pool: {{bytes: 2GiB}}  # a budget for the cache; without it, give --kv-pool or --device-memory
 policy: {policy}
-# policy: window(1024, 16)  # keep 16 first and 1024 last positions: a session then costs the same for ever
-session_length: 10m    # CHECK: how long a session must hold
+# policy: window(1024, 16)  # keep the first 16 and last 1024 positions: the cache of a session is then bounded
+session_length: 10m    # CHECK: required length of a session
 
 # Memory beside the decoder's cache (a talker, an encoder's state) goes into `stages`: see docs/profiles.md.
 objectives: [p99<80ms, misses<1%, empty<1%]

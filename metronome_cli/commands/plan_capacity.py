@@ -1,4 +1,4 @@
-"""From resolved settings to a command's plan."""
+"""Builds the plan of a command from its resolved settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IDLE_PERIODS = 6  # default --idle-timeout, in periods
 
 
 def capacity_plan(settings: Settings) -> CapacityPlan:
-    """What `capacity` will do. Raises UsageError where settings contradict each other."""
+    """Return the plan of `capacity`. Raises UsageError if settings contradict each other."""
     _check(settings)
     if settings["vllm_arg"] and settings["backend"] != "vllm":
         raise UsageError("--vllm-arg is for --backend vllm", hint="add --backend vllm")
@@ -79,7 +79,7 @@ def capacity_plan(settings: Settings) -> CapacityPlan:
 
 
 def websocket_setup(settings: Settings) -> WebsocketSetup:
-    """Which server `capacity` drives. Raises UsageError for what a server cannot be asked to do."""
+    """Return the server setup of `capacity`. Raises UsageError for settings that a server does not support."""
     for key in (
         "compare_policies",
         "admission_control",
@@ -96,7 +96,7 @@ def websocket_setup(settings: Settings) -> WebsocketSetup:
             )
     if settings.given("clock") and settings["clock"] != "real":
         raise UsageError(
-            "--url takes only the real clock: a server steps by itself", hint="leave --clock out"
+            "--url needs the real clock, since a server runs in real time", hint="remove --clock"
         )
     from metronome_cli.backends.websocket.backend import WebsocketSetup
 
@@ -129,7 +129,7 @@ def _limits(settings: Settings) -> SessionTimeouts:
 
 
 def vllm_setup(settings: Settings) -> VllmSetup:
-    """Which model vLLM runs, and what is passed on. Raises UsageError for what its engine does not do our way."""
+    """Return the vLLM setup. Raises UsageError for settings that vLLM's engine does not support."""
     if settings["url"] is not None:
         raise UsageError("--backend is for a model in this process, --url for a server", hint="give one")
     for key, why in _VLLM_DECIDES.items():
@@ -137,7 +137,7 @@ def vllm_setup(settings: Settings) -> VllmSetup:
             raise UsageError(f"--{key.replace('_', '-')}: {why}", hint="leave it out with --backend vllm")
     if settings.given("clock") and settings["clock"] != "real":
         raise UsageError(
-            "--backend vllm takes only the real clock: it steps by itself", hint="leave --clock out"
+            "--backend vllm needs the real clock, since vLLM schedules its own steps", hint="remove --clock"
         )
     weights = _weights(settings)
     if weights is None:
@@ -156,13 +156,13 @@ _VLLM_DECIDES = {
     "device": "vLLM runs on the device that it was built for",
     "batching": "vLLM batches by itself",
     "on_pool_full": "vLLM decides what happens when no block is free",
-    "sink_positions": "vLLM keeps no sinks",
+    "sink_positions": "vLLM does not support attention sinks",
 }
 
 
 def profile_of_model(model: str) -> Profile:
-    """A profile of any decoder, for `resolve`. Raises UsageError where there is none."""
-    os.environ.setdefault("TQDM_DISABLE", "1")  # a reader's own bar would be drawn into the view
+    """Return the profile of any decoder, for `resolve`. Raises UsageError if there is none."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # a library's progress bar would disturb the display
     from metronome_cli.models.plain_decoder import profile_for
     from metronome_cli.probe.quality.bundled_model import bundled_model_path
 
@@ -170,7 +170,7 @@ def profile_of_model(model: str) -> Profile:
 
 
 def _weights(settings: Settings) -> Path | None:
-    """A checkpoint, or None for random weights; a model brings its own unless others are asked for."""
+    """Return a checkpoint, or None for random weights. A model has its own unless others are requested."""
     if settings["model"] is not None and not settings.given("weights"):
         from metronome_cli.models.weights.model_files import find_model
         from metronome_cli.probe.quality.bundled_model import bundled_model_path
@@ -182,7 +182,7 @@ def _weights(settings: Settings) -> Path | None:
 def probe_plan(
     settings: Settings, batches: Sequence[int], ages: Sequence[str], policies: Sequence[str], steps: int
 ) -> LatencyProbePlan:
-    """What `probe latency` will do. Raises UsageError naming the flag that is wrong."""
+    """Return the plan of `probe latency`. Raises UsageError naming the wrong flag."""
     profile = settings.profile
     own = dict.fromkeys([profile.policy_spec, CachePolicySpec("unbounded")])
     grid = LatencyGrid(
@@ -205,7 +205,7 @@ def probe_plan(
 
 
 def quality_plan(settings: Settings, asked: QualityOptions) -> QualityProbePlan:
-    """What `probe quality` will do. Raises UsageError for random weights, with the reason."""
+    """Return the plan of `probe quality`. Raises UsageError for random weights, with the reason."""
     from metronome_cli.probe.quality.bundled_model import bundled_model_path
     from metronome_cli.probe.quality.subject import RANDOM_REFUSED
     from metronome_cli.probe.quality_report import QualityProbePlan
@@ -250,10 +250,10 @@ def _check(settings: Settings) -> None:
         if settings.flagged(key) and settings["url"] is None:
             raise UsageError(
                 f"{SETTINGS[key].flag} is for a server",
-                hint="give --url, or leave it out: an engine runs here",
+                hint="add --url, or remove it",
             )
     if settings["script"] is not None and (settings["record"] or settings["replay"]):
-        raise UsageError("--script: a load trace keeps no script", hint="leave --record and --replay out")
+        raise UsageError("--script: a load trace has no script", hint="remove --record and --replay")
     if settings["replay"] is None:
         settings.profile.check_length(settings["session_length"])
     else:
@@ -261,9 +261,11 @@ def _check(settings: Settings) -> None:
     if settings["canary"] and settings["script"] is None:
         raise UsageError("--canary pairs the turns of a script", hint="add --script turns")
     if settings["cycles"] is not None and settings["sessions"] is None:
-        raise UsageError("--cycles needs --sessions", hint="say how many sessions fill the server")
+        raise UsageError(
+            "--cycles needs --sessions", hint="add --sessions with the number that fills the server"
+        )
     if settings["repeat"] is not None and settings["sessions"] is None:
-        raise UsageError("--repeat needs --sessions", hint="say how many sessions each trial holds")
+        raise UsageError("--repeat needs --sessions", hint="add --sessions with the number per trial")
     if settings["sessions"] is not None and settings["sessions"] > settings["max_sessions"]:
         raise UsageError(
             f"--sessions {settings['sessions']} is more than --max-sessions {settings['max_sessions']}",
@@ -288,11 +290,11 @@ def _check_what_is_sought(settings: Settings) -> None:
     for key in _SEARCH_DECIDES:
         if settings.flagged(key) and not searches:
             raise UsageError(
-                f"{SETTINGS[key].flag} is for a search, and this run has its numbers given",
+                f"{SETTINGS[key].flag} is for a search, but this run has fixed numbers of sessions",
                 hint="leave it out",
             )
     if settings.flagged("soak") and (policies or settings["repeat"] is not None):
-        raise UsageError("--soak: these runs last the whole session length as they are", hint="leave it out")
+        raise UsageError("--soak: these runs last the session length anyway", hint="remove it")
     for key in ("offered_sessions", "arrival_rate"):
         if settings[key] is not None and not policies:
             raise UsageError(
@@ -311,13 +313,11 @@ _LOAD_DECIDES = (
 def _check_replay(settings: Settings) -> None:
     for key in _LOAD_DECIDES:
         if settings.given(key):
-            raise UsageError(
-                f"--{key.replace('_', '-')}: the file that --replay names decides that", hint="leave it out"
-            )
+            raise UsageError(f"--{key.replace('_', '-')}: the replayed file determines it", hint="remove it")
 
 
 def _bounded(settings: Settings) -> CachePolicySpec | None:
-    """The bounded policy that comparisons use: the one asked for, else the profile's own."""
+    """Return the bounded policy of comparisons: the requested one, else the profile's own."""
     if settings.profile.policy_spec.kind != "unbounded":
         return settings.profile.policy_spec
     if settings["model"] is not None:

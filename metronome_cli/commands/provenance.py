@@ -1,4 +1,4 @@
-"""Settings and command line as a report keeps them: without secrets."""
+"""Settings and command line for a report, without secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ADDRESSES = ("url", "metrics_url")
 
 
 def settings_of(settings: Settings) -> dict[str, object]:
-    """Every setting that has a value, and where it came from."""
+    """Return all settings that have a value, with their origin."""
     kept: dict[str, object] = scrub_all(settings.as_dict())
     for key in ADDRESSES:
         if key in kept:
@@ -21,7 +21,7 @@ def settings_of(settings: Settings) -> dict[str, object]:
 
 
 def argv_of(settings: Settings) -> tuple[str, ...]:
-    """The command line."""
+    """Return the command line."""
     addresses = [settings[key] for key in ADDRESSES if settings[key] is not None]
     return tuple(_clean(argument, addresses) for argument in sys.argv[1:])
 

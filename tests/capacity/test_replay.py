@@ -261,7 +261,7 @@ def test_the_last_run_of_a_killed_one_is_left_out_and_that_is_said(speech, tmp_p
 )
 def test_what_the_file_decides_cannot_be_given_beside_it(flag):
     (key,) = flag
-    with pytest.raises(UsageError, match=f"--{key.replace('_', '-')}: the file that --replay names"):
+    with pytest.raises(UsageError, match=f"--{key.replace('_', '-')}: the replayed file"):
         capacity_plan(resolve({"replay": "load.jsonl", **flag}, {}))
 
 

@@ -71,7 +71,7 @@ def test_a_checkpoint_with_memory(tmp_path: Path, capsys: pytest.CaptureFixture[
     load = ["--tokens-per-second", "27", "--sessions", "64", "--session-length", "5m"]
     assert run(["predict", "--model", str(tmp_path), "--device-memory", "80GiB", *load]) == 0
     text = capsys.readouterr().out
-    for part in ("From memory to the pool", "weights", "activations", "144 KiB a position"):
+    for part in ("From memory to the pool", "weights", "activations", "144 KiB per position"):
         assert part in text
 
 
@@ -86,7 +86,7 @@ def test_a_fleet_and_cards(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "how many sessions?"),
+        ([], "--sessions is missing"),
         (
             ["--sessions", "4", "--kv-pool", "1GiB", "--device-memory", "8GiB"],
             "--kv-pool and --device-memory contradict",

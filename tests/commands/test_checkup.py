@@ -45,7 +45,7 @@ def test_more_fixed_threads_than_free_cores_are_said(threads: int, busy: float, 
 def test_threads_that_are_timed_need_no_advice_however_busy_the_machine(busy: float) -> None:
     found = findings("threads", checkup._load(replace(QUIET, threads=4, threads_from="", busy_cores=busy)))
     assert (found.state, found.fix) == ("ok", "")
-    assert found.said.startswith("1 to 4 a step, as many as are fastest")
+    assert found.said.startswith("1 to 4 per step, the fastest number")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_variables_that_mean_nothing_are_named_with_the_nearest_known_one(
     monkeypatch.setenv("METRONOME_KV_POOL", "2GiB")
     found = tuple(checkup._variables(os.environ))
     assert [(one.state, one.said) for one in found] == [
-        ("wrong", "METRONOME_SESSOINS is not known, so commands refuse it")
+        ("wrong", "METRONOME_SESSOINS is unknown, so commands reject it")
     ]
     assert found[0].fix == "did you mean METRONOME_SESSIONS? Else unset it"
     assert verdict(found) == "To be put right: variable."

@@ -131,7 +131,7 @@ def test_a_figure_that_is_no_number_is_named_once_and_never_shown() -> None:
     plan = ScrapePlan("http://host:8000", watch_s=8)
     report = forecast_from_metrics(plan, heard, StopRequest(), lambda _: text, timer)
     assert [
-        note for note in heard.notices if "vllm:num_requests_running is not told" in note
+        note for note in heard.notices if "vllm:num_requests_running is unknown" in note
     ] == heard.notices[:1]
     assert report.forecast is not None
     assert report.forecast.details["running"] is None

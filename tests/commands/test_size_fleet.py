@@ -57,10 +57,10 @@ def test_the_example_of_the_help() -> None:
 def test_a_fleet_of_a_given_size_is_judged(gpus: int, code: int) -> None:
     report = predict_fleet(FleetQuery(**LOAD, sessions_per_gpu=100, gpus=gpus))
     assert report.exit_code == code
-    turned_away = {6: "3.2 %", 7: "<0.001 %"}[gpus]
-    assert report.summary.endswith(f" With {gpus} GPUs {turned_away} are turned away.")
+    rejected = {6: "3.2 %", 7: "<0.001 %"}[gpus]
+    assert report.summary.endswith(f" With {gpus} GPUs {rejected} are rejected.")
     assert (
-        "7 GPUs of 100 sessions (as given) carry 600 erlangs, <0.001 % turned away (allowed 1 %)"
+        "7 GPUs of 100 sessions (as given) carry 600 erlangs, <0.001 % rejected (allowed 1 %)"
         in report.summary
     )
 
@@ -89,7 +89,7 @@ def test_a_peak_instead_of_a_load() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"sessions_per_gpu": 10}, "--arrival-rate"), ({**LOAD}, "nothing says"),
+        ({"sessions_per_gpu": 10}, "--arrival-rate"), ({**LOAD}, "per GPU is unknown"),
         ({**LOAD, "peak_sessions": 5, "sessions_per_gpu": 10}, "contradicts"),
         ({**LOAD, "sessions_per_gpu": 1, "headroom": 0.5}, "holds no session"),
         ({**LOAD, "cards": cards("h100", "l40s")}, "one kind"),

@@ -1,4 +1,4 @@
-"""`predict --model` without a load: what a checkpoint's configuration says of one session, and nothing more."""
+"""`predict --model` without a load: describes one session from a checkpoint's configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_LOAD = "no load and no memory are given, so nothing is forecast"
 def describe_checkpoint(
     path: Path, argv: tuple[str, ...] = (), settings: dict[str, Any] | None = None
 ) -> Report:
-    """The cache, the context and the rotary base. Raises UsageError naming the file and the key."""
+    """Return cache, context and rotary base. Raises UsageError naming the file and the key."""
     decoder, file = read_checkpoint_config(path)
     forecast = Forecast(
         source="config",

@@ -1,7 +1,7 @@
 """`predict` from a Hugging Face config or checkpoint directory, and the memory of a device.
 
-The file says what a position costs and how long the context is; how many positions a session adds is the
-load's business and must be given: by a profile whose shape is replaced, or by the flags of `Load`.
+The file gives the bytes per position and the context length. The positions that a session adds are not in it: they come
+from a profile whose shape is replaced, or from the flags of `Load`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SteadyLoad:
 
     @classmethod
     def steady(cls, per_s: float) -> SteadyLoad:
-        """So many positions a second, all the time."""
+        """Return a load of a constant number of positions per second."""
         return cls(period_s=1.0, into=per_s)
 
 
@@ -157,11 +157,11 @@ def load_from(
     share: float | None = None,
     turn_s: float | None = None,
 ) -> SteadyLoad | None:
-    """A load from flags, None when none was given. Raises UsageError for a half of one, or for two."""
+    """Return the load from flags, or None. Raises UsageError if it is incomplete or given twice."""
     detailed = [value for value in (period_s, into, out) if value is not None]
     if per_s is not None and detailed:
         raise UsageError(
-            "--tokens-per-second says all; --period, --prefill-tokens and --decode-tokens contradict it",
+            "--tokens-per-second excludes --period, --prefill-tokens and --decode-tokens",
             hint="give one or the other",
         )
     if per_s is not None:

@@ -1,9 +1,8 @@
-"""`predict` from a running server: its metrics, again and again, with a countdown to a full pool.
+"""`predict` from a running server: scrapes its metrics repeatedly and forecasts when the pool is full.
 
-`once`: watch until a forecast is possible (or `watch_s` is over), answer, leave. Otherwise watch on, tell
-every scrape to the observer, and stop when the pool will probably be full within `fail_within_s`, when
-it is full and silent, after `watch_s`, or when stopped. Only plain HTTP(S) GET of one address; no
-credentials are sent but those in it.
+`once`: scrape until a forecast is possible (or `watch_s` is over), then exit. Otherwise report each scrape to the
+observer, and stop if the pool will probably be full within `fail_within_s`, if it is full and there is no output, after
+`watch_s`, or when stopped. Sends only HTTP(S) GET requests to one address, without credentials except those in it.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class ScrapePlan:
 
 
 class Timer(Protocol):
-    """Time and waiting, so that a test needs neither."""
+    """Clock and waiting, replaceable in tests."""
 
     def now(self) -> float: ...
 
@@ -149,7 +148,7 @@ class _MetricsWatch:
             if not self.answered and "refused" in why_none(error).lower():
                 raise EngineError(
                     f"{shown(self._address)}: connection refused: no server listens there",
-                    hint="start the server first, or check host and port",
+                    hint="start the server, or check host and port",
                 ) from None
             self.failed += 1
             self.no_page = str(error) if isinstance(error, NoPageError) else self.no_page
@@ -171,9 +170,9 @@ class _MetricsWatch:
         self._tell(t_s)
 
     def _note_not_told(self, reading: ServerReading) -> None:
-        """A figure that is NaN, infinite or impossible is named once."""
+        """Note once that a figure is NaN, infinite or impossible."""
         for name in reading.not_told:
-            note = f"{name} is not told: its value is not a finite number, or negative"
+            note = f"{name} is unknown: its value is negative or not a finite number"
             if note not in self.scrapes.notes:
                 self.scrapes.notes.append(note)
 
@@ -300,7 +299,7 @@ class _MetricsWatch:
         if self.plan.alarm_s is not None:
             text += f" Alarm: full within {format_duration(self.plan.alarm_s)}."
         if self.scrapes.down:
-            text += " The server does not answer any more."
+            text += " The server no longer responds."
         if self.context is not None and self.context.latest_end_s() is not None:
             text += f" {self.context.describe()}."
         if sight.outlook.falling:
@@ -309,12 +308,12 @@ class _MetricsWatch:
 
 
 def status_text(sight: LiveForecast, reading: ServerReading | None) -> str:
-    """One line: occupancy, how fast it fills, when it is full, who waits."""
+    """Return one line: occupancy, fill rate, fill time, running and waiting sessions."""
     level = "unknown" if sight.occupancy is None else f"{sight.occupancy * 100:.1f} %"
     parts = [f"pool {level}"]
     outlook = sight.outlook
     if sight.collapsed:
-        parts.append("collapsed: full, and no token comes")
+        parts.append("collapsed: full and without output")
     elif outlook.t_sat_s is None:
         parts.append(outlook.reason if outlook.saturates is None else f"does not saturate: {outlook.reason}")
     elif sight.remaining_s == 0:
@@ -324,7 +323,7 @@ def status_text(sight: LiveForecast, reading: ServerReading | None) -> str:
         low, high = (None if t is None else max(0.0, t - sight.t_s) for t in (outlook.low_s, outlook.high_s))
         span = f"{_short(low)} to {_short(high)}"
         parts.append(
-            f"full in {_short(sight.remaining_s)} ({span}), {outlook.rate_per_s * 100:.2g} % a second"
+            f"full in {_short(sight.remaining_s)} ({span}), {outlook.rate_per_s * 100:.2g} % per second"
         )
     if reading is not None and reading.running is not None:
         parts.append(f"{reading.running:.0f} running, {reading.waiting or 0:.0f} waiting")

@@ -2,11 +2,10 @@
 
 Nothing is measured and no model is loaded. Also the Python API:
 
-    from metronome_cli.commands.predict.from_profile import ProfilePlan, predict_profile report =
-    predict_profile(ProfilePlan(load_profile("qwen3-omni-30b"), sessions=128, session_length_s=300.0))
+    from metronome_cli.commands.predict.from_profile import ProfilePlan, predict_profile
+    report = predict_profile(ProfilePlan(load_profile("qwen3-omni-30b"), sessions=128, session_length_s=300.0))
 
-The other sources have modules of their own: commands/predict/from_checkpoint.py, predict_trace.py, predict_scrape.py,
-predict_fleet.py.
+Other sources: from_checkpoint.py, from_trace.py, from_metrics.py, size_fleet.py.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class ForecastPlan:
         return MemoryPlan(self.profile, self.memory, weights, self.memory_share, block_tokens)
 
     def question(self) -> ForecastQuery:
-        """The forecast's own terms. Raises UsageError where quantities are missing or make no sense."""
+        """Return the parameters of the forecast. Raises UsageError if quantities are missing or out of range."""
         _check(self)
         plan = self.memory_plan
         if plan is not None:
@@ -130,7 +129,7 @@ def predict_most(plan: ForecastPlan) -> Report:
 
 def _check(plan: ForecastPlan) -> None:
     if plan.sessions < 1:
-        raise UsageError(f"{plan.sessions} sessions fill nothing", hint="give at least one session")
+        raise UsageError(f"--sessions {plan.sessions} is too small", hint="give at least 1 session")
     if plan.sessions > MOST_SESSIONS:
         raise UsageError(
             f"{plan.sessions:,} sessions are more than can be computed", hint=f"at most {MOST_SESSIONS:,}"
@@ -182,7 +181,7 @@ def _hazard(one: HazardOutlook) -> HazardForecast:
 
 
 def model_facts(profile: Profile, decoder: DecoderConfig | None) -> dict[str, Any]:
-    """What a session keeps, the context and the rotary base: as the checkpoint's file says, else the profile."""
+    """Return cache, context and rotary base from the checkpoint's file, else from the profile."""
     if decoder is None:
         shape, groups = profile.shape, profile.cache_groups
         return {
@@ -224,8 +223,8 @@ def _explain(plan: ForecastPlan, draft: ReportDraft) -> Report:
     _check(plan)
     found = _implied(plan)
     assert found is not None
-    forecast = _nothing(plan, "no pool is given, so its fill time is not known", implied=found)
-    answer = f"Nothing says how large the pool is. {_implied_sentence(plan, found)}"
+    forecast = _nothing(plan, "no pool is given, so the fill time is unknown", implied=found)
+    answer = f"The size of the pool is unknown. {_implied_sentence(plan, found)}"
     return draft.report(answer, forecast=forecast)
 
 
@@ -265,7 +264,7 @@ def _implied_sentence(plan: ForecastPlan, found: ImpliedPool) -> str:
     text += f" {'implies' if one else 'imply'} a pool of {pool} at this profile's rate"
     if found.positions_per_s is None:
         return text + "."
-    return text + f", or {found.positions_per_s:.3g} positions a second and session in its own pool."
+    return text + f", or {found.positions_per_s:.3g} positions per second and session in its own pool."
 
 
 def _verdict(plan: ForecastPlan, question: ForecastQuery) -> Verdict | None:
@@ -277,14 +276,14 @@ def _verdict(plan: ForecastPlan, question: ForecastQuery) -> Verdict | None:
 
 
 def assumptions(plan: ForecastPlan, question: ForecastQuery) -> list[str]:
-    """Everything that the answer takes for granted, one sentence each."""
+    """Return all assumptions of the forecast, one sentence each."""
     blocks, block_tokens = question.budget.blocks_for(plan.sessions), question.budget.block_tokens
     per_token = plan.profile.shape.kv_bytes_per_token
     pool = (
-        f"pool: {plural(blocks, 'block')} of {_positions(block_tokens)} at {format_size(per_token)} a position, "
+        f"pool: {plural(blocks, 'block')} of {_positions(block_tokens)} at {format_size(per_token)} per position, "
         f"{format_size(blocks * block_tokens * per_token)}"
     )
-    taken = f"{percent(plan.occupied)} of the pool is taken from the start and stays so"
+    taken = f"{percent(plan.occupied)} of the pool is in use from the start and stays in use"
     groups = plan.decoder.groups if plan.decoder else plan.profile.cache_groups
     cache = f"cache: {describe_groups(groups)}"
     return [pool, cache, *([taken] if plan.occupied else []), *_load_assumptions(plan)]
@@ -302,12 +301,12 @@ def _load_assumptions(plan: ForecastPlan) -> list[str]:
     )
     return [
         f"frame of {format_duration(profile.frame.period_s)}: {_positions(tokens.prefill)} in, {out}; "
-        f"{mean:.3g} a second on average",
+        f"{mean:.3g} per second on average",
         _turns(profile),
-        f"policy {profile.policy}; {_positions(profile.prompt_tokens)} of prompt a session",
+        f"policy {profile.policy}; {_positions(profile.prompt_tokens)} of prompt per session",
         f"sessions start {starts} and stay to the end",
         *_served_limit(profile),
-        "every frame is served when it is due; deadlines are not judged here; a server that falls behind fills later",
+        "every frame is served when it is due; deadlines are not considered, although late frames fill the pool later",
         *plan.notes,
     ]
 
@@ -359,7 +358,9 @@ def _fate(answer: PoolForecast, who: str, one: bool, length: str) -> str:
         chance = format_probability(1 - answer.probability)
         text = f"{who} {'holds' if one else 'hold'} for {length} with a probability of {chance}"
         end = _ends(answer.first, one=False)
-        return f"{text}; going on, {'it' if one else 'they'} would {end} at {format_interval(answer.t_sat)}."
+        return (
+            f"{text}; if continued, {'it' if one else 'they'} would {end} at {format_interval(answer.t_sat)}."
+        )
     text = f"{who} {_ends(answer.first, one)} at {format_interval(answer.t_sat)}; a session of {length} sees "
     it = "it" if answer.first == answer.binding else f"an end, by {_named(answer.binding)},"
     return f"{text}{it} with a probability of {format_probability(answer.probability)}."

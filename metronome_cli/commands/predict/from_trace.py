@@ -19,8 +19,8 @@ from metronome_cli.results.report_draft import ReportDraft, format_interval
 from metronome_cli.results.run_report import Report
 
 ASSUMPTIONS = (
-    "nothing bounds the cache later on (a window that has not filled yet looks like growth)",
-    "the same sessions go on as they did in the fitted part",
+    "the cache is not bounded later (a window that is not full yet looks like growth)",
+    "the sessions continue as in the fitted part",
     "noise adds up like a random walk; interval by Student's t with 6 degrees of freedom",
 )
 

@@ -161,7 +161,7 @@ def predict(settings: Settings, options: PredictFlags, observer: Observer, stop:
 
 def _need_sessions(settings: Settings) -> None:
     if settings["sessions"] is None:
-        raise UsageError("how many sessions?", hint="give --sessions, such as --sessions 32")
+        raise UsageError("--sessions is missing", hint="give it, such as --sessions 32")
 
 
 def _loaded(settings: Settings, options: PredictFlags) -> bool:
@@ -224,7 +224,7 @@ def _load(settings: Settings, options: PredictFlags) -> Any:
     if settings.given("profile"):
         return settings.profile
     raise UsageError(
-        "a config says what a position costs, not how many a session adds",
+        "a config has no positions per second of a session",
         hint="give --tokens-per-second 27, or --period 2s --prefill-tokens 28 --decode-tokens 25, "
         "or a --profile's load",
     )
@@ -265,7 +265,7 @@ def _cards(settings: Settings, options: PredictFlags) -> GpuQuery:
         find_gpu(name)
     if not (settings.given("profile") or options["model"]):
         raise UsageError(
-            "which model on that card?",
+            "--gpu needs a model",
             hint="give --profile, such as --profile moshi; `metronome profiles` lists them",
         )
     return GpuQuery(

@@ -1,9 +1,8 @@
-"""The runs in a report of this project: which there are, and which of them counts where none is named.
+"""The trials in a report of this project, and which of them is used if none is named.
 
-One report holds many: the trials of a search, its ramp,
-the policy runs of a comparison. Looks of a search only say where to
-confirm, and most of them fail on purpose; so the one that counts is, in this order: a judged point rather than a look,
-one with samples enough to be fitted, the one that the report's answer rests on, the fullest.
+A report has many: the trials of a search, its ramp, the policy runs of a comparison. Screening trials only show
+where to confirm. The preferred trial is, in this order: judged, not screening; with enough samples for a fit; the
+deciding trial of the report; the one with the highest occupancy.
 """
 
 from __future__ import annotations

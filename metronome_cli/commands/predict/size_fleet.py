@@ -1,7 +1,7 @@
 """`predict` for a fleet and for cards that are not at hand.
 
-Sessions a GPU come from one of three places: given, a capacity report's N*, or an estimate for a card from a
-profile. An estimate is marked as one and carries an interval; the low end decides how many GPUs are bought.
+Sessions per GPU are given, or are a capacity report's N*, or are estimated for a GPU from a profile. An estimate is
+marked as such and has an interval; its low end gives the number of GPUs.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _per_gpu(question: FleetQuery, estimates: Sequence[GpuEstimate]) -> tuple[in
             )
         return (
             capacity.safe_sessions,
-            f"measured: {question.capacity_report.name}, binding {capacity.limited_by}",
+            f"measured: {question.capacity_report.name}, limited by {capacity.limited_by}",
         )
     if len(estimates) > 1:
         raise UsageError("a fleet is of one kind of GPU", hint="name one with --gpu")
@@ -166,7 +166,7 @@ def _per_gpu(question: FleetQuery, estimates: Sequence[GpuEstimate]) -> tuple[in
         low = estimates[0].sessions.low
         return int(low or 0), f"estimated for {estimates[0].gpu}, low end of the interval"
     raise UsageError(
-        "nothing says how many sessions a GPU holds",
+        "the number of sessions per GPU is unknown",
         hint="give --sessions-per-gpu, --capacity-report, or --gpu with --profile",
     )
 
@@ -205,12 +205,12 @@ def _sentence(question: FleetQuery, plan: FleetPlan) -> str:
     cards = f"{plural(plan.gpus_needed, 'GPU')} of {plural(plan.sessions_per_gpu, 'session')}"
     carry = "carries" if plan.gpus_needed == 1 else "carry"
     text = (
-        f"{cards} ({plan.sessions_per_gpu_source}) {carry} {load}, {percent(row.blocking)} turned away "
+        f"{cards} ({plan.sessions_per_gpu_source}) {carry} {load}, {percent(row.blocking)} rejected "
         f"(allowed {percent(plan.max_blocking)}); {plan.gpus_with_spare_node:,} do with one node down."
     )
     if question.gpus is not None:
         asked = next(size for size in plan.sizes if size.gpus == question.gpus)
-        text += f" With {plural(question.gpus, 'GPU')} {percent(asked.blocking)} are turned away."
+        text += f" With {plural(question.gpus, 'GPU')} {percent(asked.blocking)} are rejected."
     return text
 
 

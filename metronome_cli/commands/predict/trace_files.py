@@ -88,7 +88,7 @@ def _file(path: Path) -> Path:
         if (path / name).is_file():
             return path / name
     raise UsageError(
-        f"{path}: neither report.json nor events.jsonl is in it", hint="give a file or a run's directory"
+        f"{path}: neither report.json nor events.jsonl is there", hint="give a file or a run's directory"
     )
 
 
@@ -126,7 +126,7 @@ def _of_one_run(file: Path, wanted: str | None) -> None:
 def _foreign(rows: Sequence[Row], file: Path, time: str | None, occupancy: str | None) -> RecordedOccupancy:
     if not rows:
         raise UsageError(
-            f"{file}: no samples in it", hint="one row a sample, with its time and its occupancy"
+            f"{file}: no samples in it", hint="write one row per sample, with its time and occupancy"
         )
     time_key = _column(rows[0], time, TIME, file, "time")
     level_key = _column(rows[0], occupancy, OCCUPANCY, file, "occupancy")
