@@ -1,8 +1,8 @@
 """When sessions of a running server reach the context that it states, from its token counters.
 
-A pool can stand still at 19 % and its sessions end all the same: each has `max_model_len` positions. Counters are sums
-over sessions, so what is computed is the mean session's rate, and, since a session may be older than the watch, the
-latest instant at which it can be over:
+Sessions can end although occupancy is constant, since each has at most `max_model_len` positions. Counters are sums
+over sessions, so the rate is that of the mean session. A session may be older than the first scrape, so the end is the
+latest possible:
 
     rate [positions/s per session] = tokens counted in the watch / its length / mean number of running sessions
     latest end [s from now]        = (context - tokens counted in the watch per session) / rate
@@ -36,7 +36,7 @@ class ContextLimit:
     _running: list[float] = field(default_factory=list)
 
     def add(self, t_s: float, reading: ServerReading) -> None:
-        """Take one scrape in; one without counters or sessions starts anew."""
+        """Add one scrape. A scrape without counters or sessions starts over."""
         tokens = None if reading.delivered is None else reading.delivered + (reading.prompt or 0.0)
         if tokens is None or not reading.running or (self._last is not None and tokens < self._last[1]):
             self._first = self._last = None
@@ -47,7 +47,7 @@ class ContextLimit:
         self._running.append(reading.running)
 
     def rate(self) -> float | None:
-        """Positions per second of the mean session; None if too little was seen, or no token came."""
+        """Return positions per second of the mean session; None if there are too few scrapes or no tokens."""
         if self._first is None or self._last is None:
             return None
         span_s, grown = self._last[0] - self._first[0], self._last[1] - self._first[1]

@@ -1,4 +1,4 @@
-"""Erlang's loss formula: the share of arrivals that find every server busy.
+"""Erlang's loss formula: the share of arrivals that find all servers busy.
 
 Arrivals are a Poisson process, stay for a time of mean h and any distribution, and are rejected if all n servers are
 busy. With an offered load of a = arrivals per second x h erlangs,

@@ -1,4 +1,4 @@
-"""The first of several things that can end a run: when, with which spread, and which of them.
+"""The first of several hazards of a run: its time, its spread, and which one it is.
 
 The hazards share the same speech, so they are positively dependent; taking them as independent,
 P(none by t) = prod (1 - P_j(t)), errs towards an earlier end. Most profiles have one that leads by far.

@@ -1,5 +1,4 @@
-"""Accelerators that are not at hand: memory, bandwidth and matrix rates from `gpus.yaml`, each with its
-source."""
+"""Table of GPUs: memory, bandwidth and matrix rates from `gpus.yaml`, each with its source."""
 
 from __future__ import annotations
 

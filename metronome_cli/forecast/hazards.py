@@ -1,7 +1,7 @@
 """A profile as stores of session memory, and what can end a run in each of them.
 
 The main decoder's pool and its trained context; every further stage with a pool or a limit of its own. Memory
-outside all pools (rings allocated at open, codec state) is no race: it is subtracted from the device's memory
+outside all pools (rings allocated at open, codec state) does not grow: it is subtracted from the device's memory
 before the pool is sized (forecast/memory.py).
 """
 
@@ -67,7 +67,7 @@ def hazards(
     occupied: int = 0,
     over_s: float = 0.0,
 ) -> list[Hazard]:
-    """Everything that can end a run of `sessions`, started over `over_s` seconds; blocks of the main pool."""
+    """Yield all hazards of a run of `sessions`, started over `over_s` seconds. `blocks`: of the main pool."""
     growth = decoder_growth(profile, block_tokens)
     found: list[Hazard] = []
     if profile.shape.kv_bytes_per_token:

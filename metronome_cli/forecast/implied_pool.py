@@ -1,4 +1,4 @@
-"""The other way round: a collapse was seen at some instant; what pool, or what rate, does it imply?
+"""Inverse forecast: the pool size, or the rate, that an observed collapse implies.
 
 For models whose pool was not published. The cache is taken as unbounded and the pool as empty at the
 start: the implied pool is the median of what N sessions hold at that instant, the implied rate what fills
@@ -24,7 +24,7 @@ class ImpliedFigures:
 
 
 def implied(profile: Profile, sessions: int, t_sat_s: float) -> ImpliedFigures:
-    """What a pool full at `t_sat_s` says of its size at the profile's rate, and of the rate at its size."""
+    """Return the pool size at the profile's rate, and the rate at the profile's pool, for a pool full at `t_sat_s`."""
     block_tokens = profile.kv_pool.block_size if profile.kv_pool else 16
     growth = replace(decoder_growth(profile, block_tokens), policy=UNBOUNDED)
     held = PoolFill(POOL, growth, sessions, 1).use(t_sat_s).quantile(0.5)

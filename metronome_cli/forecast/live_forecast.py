@@ -22,7 +22,7 @@ STALL_S = 5.0  # full for so long without a token: collapsed
 
 @dataclass(frozen=True, slots=True)
 class LiveForecast:
-    """What is known after a scrape. `engine` is the labels of the series that is full first; times as fed."""
+    """Forecast after a scrape. `engine` is the labels of the series that is full first; times as fed."""
 
     t_s: float
     engine: str
@@ -40,7 +40,7 @@ class LiveForecast:
 
 @dataclass(slots=True)
 class ScrapeHistory:
-    """Remembers scrapes and forecasts from them."""
+    """Stores scrapes and computes forecasts from them."""
 
     window_s: float = 300.0
     notes: list[str] = field(default_factory=list)
@@ -51,14 +51,14 @@ class ScrapeHistory:
     _full_since: float | None = None
 
     def add(self, t_s: float, reading: ServerReading | None, why: str = "no answer") -> LiveForecast | None:
-        """Take one scrape in; what it means, or None when it failed."""
+        """Add one scrape and return the forecast, or None if the scrape failed."""
         if reading is None:
             if self._down_since is None:
                 self._down_since = t_s
                 self.notes.append(f"{why} from {t_s:.1f} s on")
             return None
         if self._down_since is not None:
-            self.notes.append(f"it answers again at {t_s:.1f} s")
+            self.notes.append(f"the server responds again at {t_s:.1f} s")
             self._down_since = None
         self._notice_restart(t_s, reading)
         self._last = reading
@@ -67,7 +67,7 @@ class ScrapeHistory:
 
     @property
     def down(self) -> bool:
-        """Whether the last scrape failed."""
+        """True if the last scrape failed."""
         return self._down_since is not None
 
     def sight(self, t_s: float) -> LiveForecast:
@@ -124,14 +124,14 @@ class ScrapeHistory:
             self._full_since = None
 
     def _rate(self) -> float | None:
-        """Tokens delivered a second, lately."""
+        """Return recent tokens per second."""
         if len(self._delivered) < 2:
             return None
         (t_a, first), (t_b, last) = self._delivered[0], self._delivered[-1]
         return (last - first) / (t_b - t_a) if t_b > t_a else None
 
     def _stalled(self, t_s: float, level: float | None, rate: float | None) -> bool:
-        """Full for a while, and no token comes (where the server counts them)."""
+        """True if the pool has been full for `STALL_S` without a token, if the server counts tokens."""
         if level is None or level < FULL:
             self._full_since = None
             return False

@@ -1,9 +1,9 @@
-"""From a device's memory to a KV pool: what is subtracted, line by line.
+"""KV pool from a device's memory: each item that is subtracted.
 
     pool = memory x share - weights - activations - state outside the pool x N
 
-`share` is what the serving process may use; the rest is left to the driver, the allocator's losses and
-graphs. 0.9 is what vLLM takes by default.
+`share` is the part that the serving process may use; the rest is for the driver, allocator losses and CUDA graphs.
+vLLM's default is 0.9.
 
 Activations are the widest moment of a step in which all N sessions' frames are prefilled together: per
 position the residual (twice), queries, keys and values, and both halves of the MLP, one layer at a time;
@@ -58,11 +58,11 @@ def weights_known(profile: Profile) -> bool:
 
 
 def profile_weights(profile: Profile) -> WeightBytes:
-    """What the profile says of its weights. Raises UsageError if they are unknown."""
+    """Return the size of the weights by the profile. Raises UsageError if it is unknown."""
     shape = profile.shape
     if not weights_known(profile):
         raise UsageError(
-            "the size of the weights is unknown, so nothing says what memory is left for sessions",
+            "the size of the weights is unknown, so the memory left for sessions is unknown",
             hint="put the safetensors files beside the configuration, or give shape.weight_bytes in a profile",
         )
     if shape.weight_bytes is not None:

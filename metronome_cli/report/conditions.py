@@ -1,4 +1,4 @@
-"""What a reader has to know beside the answer: conditions, and everything that bears on trust in it."""
+"""Conditions of a result, and caveats that limit its validity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_FACTS = 400
 
 
 def notes(report: Report) -> list[str]:
-    """One sentence for everything that limits the answer."""
+    """Yield one sentence per caveat."""
     return [*_state(report), *_conditions(report), *_wires(report), *_audio(report), *_profile(report)]
 
 
@@ -97,7 +97,7 @@ def _profile(report: Report) -> Iterator[str]:
 
 
 def conditions(report: Report) -> list[tuple[str, str]]:
-    """What was run on what, in a few lines."""
+    """Return the conditions of the run in a few lines."""
     profile, environment, engine = report.profile or {}, report.environment, report.backend
     server = server_of(report)
     facts = [

@@ -33,7 +33,7 @@ def _lines(finding: CheckupFinding, label: int, width: int) -> list[str]:
 
 
 def verdict(findings: Sequence[CheckupFinding]) -> str:
-    """What it comes to, in one sentence."""
+    """Return the conclusion in one sentence."""
     missing, wrong, notes = (
         ", ".join(finding.area for finding in findings if finding.state == state)
         for state in ("missing", "wrong", "note")

@@ -1,4 +1,4 @@
-"""What the events of a run have said so far, and the report that they add up to.
+"""State of a run rebuilt from its events, and the report of it.
 
 A phase that was never judged becomes a point of its own, inconclusive, with the windows that were kept. A
 search that did not end never passes: what it confirmed is reported, and that it was cut off.
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class EventReplay:
-    """What the events have said so far."""
+    """State after the events so far."""
 
     conditions: dict[str, Any] | None = None
     final: Report | None = None
@@ -52,7 +52,7 @@ class EventReplay:
     last_t_s: float = 0.0
 
     def take(self, event: dict[str, Any]) -> None:
-        """One event. Kinds that say nothing about the report are passed over."""
+        """Apply one event. Kinds that do not affect the report are ignored."""
         kind, data, time_s = event["kind"], event["data"], event["t"]
         if not isinstance(kind, str) or not isinstance(data, dict) or not isinstance(time_s, int | float):
             raise TypeError("t, kind and data have to be a number, text and an object")

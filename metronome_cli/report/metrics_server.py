@@ -41,7 +41,7 @@ class MetricsServer:
         self._thread.start()
 
     def page(self) -> str:
-        """What a scrape gets now."""
+        """Return the content of a scrape now."""
         with self._lock:
             parts = list(self._totals.rows())
             if self._last is not None:
@@ -67,7 +67,7 @@ class MetricsServer:
                 self._totals.collapses += 1
 
     def notice(self, message: str) -> None:
-        """For the user, not for a scraper."""
+        """Do nothing: notices are for the user."""
 
     def close(self) -> None:
         """Stop listening."""
@@ -103,7 +103,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = "metronome", int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A scraper that hangs up is its own affair."""
+        """Ignore a scraper that closes its connection early."""
 
 
 class _Handler(BaseHTTPRequestHandler):

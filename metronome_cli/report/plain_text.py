@@ -57,7 +57,7 @@ def _facts(facts: Sequence[tuple[str, str]], width: int) -> str:
 
 def render_table(table: Table, width: int) -> str:
     """A table within `width`: names and text are wrapped inside their columns; columns that have no room even then
-    go below their row, those that matter less first. Nothing that says anything is left out.
+    go below their row, those that matter less first. No cell with data is left out.
     """
     beside, sentences = _sentences_below(table, width)
     keep = _columns_that_fit(beside, width)

@@ -16,9 +16,9 @@ def run(arrival_gaps, length_s, total):
     starts, now = [], 0.0
     for gap in arrival_gaps:
         now += gap
-        seats = [ActiveSession(now - s, length_s) for s in starts if now - s < length_s]
-        used = sum(STEADY.mean(seat.age_s) for seat in seats)
-        if guard.admits(seats, ActiveSession(0.0, length_s), used):
+        sessions = [ActiveSession(now - s, length_s) for s in starts if now - s < length_s]
+        used = sum(STEADY.mean(session.age_s) for session in sessions)
+        if guard.admits(sessions, ActiveSession(0.0, length_s), used):
             starts.append(now)
     peaks = [
         sum(STEADY.mean(min(t - s, length_s)) for s in starts if s <= t <= s + length_s + 1e-9)
@@ -45,17 +45,17 @@ def test_all_at_once_admits_exactly_what_fits_at_the_end():
 
 def test_what_sessions_hold_beyond_the_mean_is_carried_forward():
     guard = MemoryGuard(STEADY, 1000)
-    seats = [ActiveSession(10.0, 60.0)] * 4
-    assert guard.peak_blocks(seats, used_now=80 + 100) == pytest.approx(480 + 100)
+    sessions = [ActiveSession(10.0, 60.0)] * 4
+    assert guard.peak_blocks(sessions, used_now=80 + 100) == pytest.approx(480 + 100)
 
 
 def test_variance_costs_a_margin_that_shrinks_relative_to_the_crowd():
     growth = BlockGrowth(STEADY.mean, variance=lambda span_s: 4.0 * span_s)
 
     def share_filled(total):
-        guard, seats = MemoryGuard(growth, total), []
-        while guard.admits(seats, ActiveSession(0.0, 60.0), 0.0):
-            seats.append(ActiveSession(0.0, 60.0))
-        return len(seats) * 120 / total
+        guard, sessions = MemoryGuard(growth, total), []
+        while guard.admits(sessions, ActiveSession(0.0, 60.0), 0.0):
+            sessions.append(ActiveSession(0.0, 60.0))
+        return len(sessions) * 120 / total
 
     assert share_filled(1_200) < share_filled(120_000) < 1.0

@@ -1,4 +1,4 @@
-"""One controller, three caches: it converges, it over-admits into the wall, and with the guard it does not."""
+"""One controller under three cache policies: bounded, unbounded, and unbounded with the memory guard."""
 
 import re
 
@@ -25,42 +25,42 @@ def linear(batch):
 
 
 @pytest.fixture(scope="module")
-def arms():
+def runs():
     context = context_on(linear, profile=small_profile(blocks=1000), length_s=60.0)
     into = []
     compare_policies(context, (BOUNDED, UNBOUNDED, GUARDED), OFFER, GAINS, into)
-    return {arm.name: arm for arm in into}
+    return {policy_run.name: policy_run for policy_run in into}
 
 
-def test_bounded_it_converges_below_the_wall(arms):
-    arm = arms["bounded"]
-    assert not arm.collapsed
-    assert arm.sessions_lost == 0
-    assert arm.occupancy_max < 0.7
-    assert 20 < arm.mean_sessions_mid_run < 62
+def test_a_bounded_policy_converges_below_a_full_pool(runs):
+    policy_run = runs["bounded"]
+    assert not policy_run.collapsed
+    assert policy_run.sessions_lost == 0
+    assert policy_run.occupancy_max < 0.7
+    assert 20 < policy_run.mean_sessions_mid_run < 62
 
 
-def test_unbounded_it_over_admits_into_the_wall(arms):
-    arm = arms["unbounded"]
-    assert arm.collapsed
-    assert arm.sessions_lost >= arm.collapse.waiting  # though blocks come free when the first of them leave
-    assert arm.collapse.occupancy > 0.95
-    assert arm.collapse.waiting > 10 * arm.collapse.running
-    silent = [p for p in arm.windows if p.frames and p.frames == p.empty_frames]
+def test_an_unbounded_policy_admits_more_than_the_pool_holds(runs):
+    policy_run = runs["unbounded"]
+    assert policy_run.collapsed
+    assert policy_run.sessions_lost >= policy_run.collapse.waiting  # ended sessions free blocks
+    assert policy_run.collapse.occupancy > 0.95
+    assert policy_run.collapse.waiting > 10 * policy_run.collapse.running
+    silent = [p for p in policy_run.windows if p.frames and p.frames == p.empty_frames]
     assert len(silent) > 5
     assert all(p.misses == 0 for p in silent)  # on time, and nothing in them
 
 
-def test_the_guard_loses_nobody_and_still_fills_nine_tenths(arms):
-    arm = arms[GUARDED.name]
-    assert not arm.collapsed
-    assert arm.sessions_lost == 0
-    assert 0.9 <= arm.occupancy_max <= 1.0
+def test_the_guard_loses_no_session_and_still_fills_nine_tenths(runs):
+    policy_run = runs[GUARDED.name]
+    assert not policy_run.collapsed
+    assert policy_run.sessions_lost == 0
+    assert 0.9 <= policy_run.occupancy_max <= 1.0
 
 
-def test_the_timeline_says_who_was_turned_away(arms):
-    for arm in arms.values():
-        sheds = [p.shed for p in arm.windows]
+def test_the_timeline_counts_rejected_sessions(runs):
+    for policy_run in runs.values():
+        sheds = [p.shed for p in policy_run.windows]
         assert sheds == sorted(sheds)
         assert sheds[-1] > 0
 
@@ -78,5 +78,5 @@ def test_a_guard_that_admits_nobody_says_what_one_needs_and_what_there_is():
     assert need > 60 / 0.08 * 3.5 / 16  # the mean; the guard leaves room for who speaks more
 
 
-def test_arms_that_admit_give_no_such_reason(arms):
-    assert {arm.no_admission_reason for arm in arms.values()} == {""}
+def test_policy_runs_that_admit_give_no_reason(runs):
+    assert {policy_run.no_admission_reason for policy_run in runs.values()} == {""}

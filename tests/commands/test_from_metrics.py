@@ -148,7 +148,7 @@ def test_a_gap_is_stated_and_bridged() -> None:
     assert report.forecast is not None
     assert report.forecast.fill_time_s.estimate == pytest.approx(200, abs=1)
     assert any("no answer" in gap for gap in report.forecast.sample_notes)
-    assert any("answers again" in notice for notice in heard.notices)
+    assert any("responds again" in notice for notice in heard.notices)
 
 
 def test_metrics_that_vanish_are_a_gap_and_missing_ones_an_error() -> None:

@@ -1,4 +1,4 @@
-"""Plots of a forecast: how the pool fills, when each hazard comes, and what a fleet of each size turns away."""
+"""Plots of a forecast: pool occupancy, the time of each hazard, and rejected sessions by fleet size."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def pool_fill(report: Report) -> Plot | None:
 
 
 def fleet(report: Report) -> Plot | None:
-    """Share of sessions that each size of the fleet turns away, with a node down too, against the allowed share."""
+    """Share of sessions rejected by fleet size, also with a node down, against the allowed share."""
     plan = report.fleet
     if plan is None or not plan.sizes:
         return None

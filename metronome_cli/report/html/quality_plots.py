@@ -70,7 +70,7 @@ def perplexity_by_age(report: Report) -> Plot | None:
 
 
 def repetition_by_age(report: Report) -> Plot | None:
-    """How much of free decoding was said just before."""
+    """Share of repeated text in free runs."""
     lines = _lines(_part(report), lambda one: [(stretch.age, stretch.repetition) for stretch in one.free_run])
     if not lines:
         return None

@@ -109,7 +109,7 @@ def _warm_up_s(windows: Sequence[Window]) -> float:
 
 
 def _has_pool(windows: Sequence[Window]) -> bool:
-    """Whether anybody told of a pool; a server that is not scraped tells neither of it nor of who moves."""
+    """True if a pool was visible. Without metrics, a server's pool and its running sessions are unknown."""
     return any(window.occupancy is not None for window in windows)
 
 
