@@ -164,7 +164,7 @@ class CallTurns:
         return settled
 
     def forget_unsettled(self) -> None:
-        """The call ended as planned: what was still open then says nothing."""
+        """The call ended as planned; open turns and overlaps are left out."""
         self._judged, self._overlaps_judged = len(self.turns), len(self.overlaps)
 
     def finished_overlaps(self, now_s: float) -> list[Overlap]:

@@ -26,7 +26,7 @@ SCHEMA = "metronome.probe-plan/1"
 
 @dataclass(frozen=True, slots=True)
 class ProbeDryRun:
-    """A probe, foretold. `skipped`: points that would not be timed, each with its reason."""
+    """Dry run of a probe. `skipped`: points that would not be timed, each with its reason."""
 
     profile: str
     policies: tuple[str, ...]

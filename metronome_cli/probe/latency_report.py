@@ -200,13 +200,13 @@ def _movers(points: Sequence[GridCell], surfaces: Sequence[PolicyCostFit]) -> li
 
 
 def summarize_latency(grid: LatencyGrid, probe: ProbeResult) -> str:
-    """What `probe latency` says first."""
+    """Return the summary of `probe latency`."""
     said = [_of_policy(grid, cost) for cost in probe.policies]
     return " ".join([*said, *_busy(probe.cells)]) or "Nothing was measured."
 
 
 def _busy(cells: Sequence[GridCellResult]) -> Iterator[str]:
-    """A warning where steps of one point varied as they do only next to other work."""
+    """Return a warning if the steps of a point varied as much as they do only beside other programs."""
     noises = [cell.median_relative_error for cell in cells if cell.median_relative_error is not None]
     if noises and (noise := statistics.median(noises)) > BUSY:
         yield f"Medians are unsure by {percent(noise)}: the machine was busy, and a quiet one is faster."

@@ -187,7 +187,7 @@ def split_text(ids: Sequence[int], streams: int, length: int, name: str) -> list
 
 
 def answer_of(part: QualityResult) -> str:
-    """What `probe quality` says first."""
+    """Return the summary of `probe quality`."""
     if not part.variants:
         return "Nothing was measured."
     margin = f"{100 * math.expm1(part.margin):.0f} %"

@@ -53,7 +53,9 @@ def raising(error):
 
 
 def poisoned_head(model):
-    model.words = Vocabulary(model.words.embedding, lambda hidden: torch.full((len(hidden), 256), torch.nan))
+    model.vocabulary = Vocabulary(
+        model.vocabulary.embedding, lambda hidden: torch.full((len(hidden), 256), torch.nan)
+    )
 
 
 def poisoned_ears(model):

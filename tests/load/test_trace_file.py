@@ -33,7 +33,7 @@ HEAD = TraceHeader(
     loop_samples=48_000,
     audio=[AudioFingerprint(file="talk.wav", sha256="0" * 64)],
 )
-CALLERS = st.lists(
+SESSIONS = st.lists(
     st.tuples(
         st.floats(0, 1e6), st.floats(0, 60), st.floats(0, 1e6, exclude_min=True), st.integers(0, 47_999),
         st.lists(st.integers(0, 10**9), min_size=1, max_size=5).filter(any),
@@ -77,7 +77,7 @@ def good(tmp_path):
     return write(tmp_path / "load.jsonl", [(one_session, 10.0), (one_session * 1, 5.0)])
 
 
-@given(st.lists(st.tuples(CALLERS, st.floats(0, 1e6, exclude_min=True)), min_size=1, max_size=4))
+@given(st.lists(st.tuples(SESSIONS, st.floats(0, 1e6, exclude_min=True)), min_size=1, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 def test_what_was_written_is_read_to_the_last_digit(tmp_path, drawn):
     runs = [(sessions(drawn_sessions), end_s) for drawn_sessions, end_s in drawn]

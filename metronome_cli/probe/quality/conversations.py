@@ -78,7 +78,7 @@ def ask_questions(
     talks: Sequence[Sequence[Question]],
     watch: ProgressCheck = lambda done: True,
 ) -> list[ConversationTurn]:
-    """Every turn, all sessions' first turns first; fewer when `watch` (turns done) said to stop."""
+    """Every turn, all sessions' first turns first; fewer if `watch` (turns done) requested a stop."""
     turns = len(talks[0]) if talks else 0
     asked = [[_asked(subject, q, number == 0) for number, q in enumerate(talk)] for talk in talks]
     replies = [[subject.tokens.answer(q.answer) for q in talk] for talk in talks]
@@ -125,7 +125,7 @@ def feed(
 
 
 def need_room(stack: PagedDecoder, slot: int, tokens: int) -> None:
-    """Reserve; raises EngineError where no block is free."""
+    """Reserve; raises EngineError if no block is free."""
     if not stack.reserve(slot, tokens):
         raise EngineError("no block of the KV pool is free")
 
@@ -216,7 +216,7 @@ def answered(text: str, question: Question) -> bool:
 
 
 def agreement(one: str, other: str) -> float:
-    """F1 of the words of two answers: 1 where they are the same words, 0 where they share none."""
+    """F1 of the words of two answers: 1 if they are the same words, 0 if they share none."""
     first, second = Counter(words_of(one)), Counter(words_of(other))
     if not first or not second:
         return float(first == second)

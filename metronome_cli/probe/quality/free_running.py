@@ -4,11 +4,11 @@ What: `sessions` sessions of one variant decode side by side from one prompt, at
 would end an answer being ruled out, as in a call without an end. Each stretch of `stretch` tokens is then
 described by:
 
-    repetition   share of its 4-grams that were said within the `LOOKBACK` tokens before
+    repetition   share of its 4-grams that occurred within the `LOOKBACK` tokens before
     distinct-n   different n-grams over all n-grams of the stretch, n = 1 and 2
     entropy      mean entropy of the next token's distribution at temperature 1, in nats
     echo         share of its 4-grams that stand in what is pinned, the first S tokens of the session;
-                 none where S is less than 4
+                 none if S is less than 4
 
 Known error: one prompt and few sessions; the sampling differs from a deployment's own.
 """
@@ -40,7 +40,7 @@ class GeneratedText:
 
 @dataclass(frozen=True, slots=True)
 class AgeBucket:
-    """A stretch of free decoding, the mean over sessions. `start`: tokens said before it."""
+    """A stretch of free decoding, the mean over sessions. `start`: tokens decoded before it."""
 
     start: int
     repetition: float
@@ -62,7 +62,8 @@ def free_run(
     seed: int = 0,
     watch: ProgressCheck = lambda done: True,
 ) -> list[GeneratedText]:
-    """`tokens` tokens of each session; fewer when `watch` said to stop. 0 is the likeliest token each time."""
+    """`tokens` tokens of each session; fewer if `watch` requested a stop. Temperature 0 always picks the likeliest
+    token."""
     stack = subject.stack(variant, tokens=len(prompt) + tokens + 1, sessions=sessions, chunk=len(prompt))
     slots = list(range(sessions))
     generators = [torch.Generator().manual_seed(seed * 1_000_003 + slot) for slot in slots]
@@ -112,7 +113,7 @@ def age_buckets(
     said: Sequence[GeneratedText], pinned: Sequence[int], stretch: int = STRETCH
 ) -> list[AgeBucket]:
     """Whole stretches only, each the mean over sessions. `pinned`: the prompt, or as much of it as S keeps;
-    `pinned_of` adds what the model said itself."""
+    `pinned_of` adds what the model decoded."""
     whole = min((len(one.tokens) for one in said), default=0) // stretch
     return [_stretch(said, pinned, number * stretch, stretch) for number in range(whole)]
 
@@ -137,13 +138,13 @@ def ngrams(tokens: Sequence[int], n: int) -> list[tuple[int, ...]]:
 
 
 def distinct(tokens: Sequence[int], n: int) -> float:
-    """Different n-grams over all: 1 where none comes twice; 1 where there is none."""
+    """Different n-grams over all: 1 if none occurs twice or there is none."""
     found = ngrams(tokens, n)
     return len(set(found)) / len(found) if found else 1.0
 
 
 def repetition(tokens: Sequence[int], start: int, length: int) -> float:
-    """Share of the 4-grams that end in [start, start + length) and were said within `LOOKBACK` before."""
+    """Share of the 4-grams that end in [start, start + length) and occurred within `LOOKBACK` before."""
     seen_at: dict[tuple[int, ...], int] = {}
     again = total = 0
     for at, gram in enumerate(ngrams(tokens[: start + length], GRAM)):

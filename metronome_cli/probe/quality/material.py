@@ -21,7 +21,7 @@ _OWN = Path(__file__).resolve().parent / "material"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Something asked with its context before it, and what a right answer says."""
+    """A question with its context, and the content of a right answer."""
 
     context: str
     question: str
@@ -101,7 +101,7 @@ def bundled_transcripts() -> tuple[RecordedQuestion, ...]:
 
 def read_transcripts(path: Path) -> tuple[RecordedQuestion, ...]:
     """Questions about recordings, by file name: [{"file": "a.wav", "question": ..., "answer": ...,
-    "keywords": [...]}, ...]. `question` is left out where the recording itself asks.
+    "keywords": [...]}, ...]. `question` is left out if the recording contains it.
 
     Raises UsageError naming the entry that is wrong.
     """

@@ -60,7 +60,7 @@ def judge_variant(seen: VariantResult, compared: VariantComparison, margin: floa
 
 
 def recommend(judged: Sequence[VariantVerdict]) -> VariantVerdict | None:
-    """The smallest variant that is as good; None where none was shown to be."""
+    """Return the smallest variant of equal quality; None if none was shown to be equal."""
     good = [one for one in judged if one.standing == "equivalent"]
     return min(good, key=_size, default=None)
 

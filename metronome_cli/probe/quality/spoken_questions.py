@@ -40,7 +40,7 @@ from metronome_cli.probe.quality.tokenizer import read_tokens
 
 @dataclass(frozen=True, slots=True)
 class SpokenQuestion:
-    """A recording, and what a right answer to it says. samples: [n] float32 at the profile's rate."""
+    """A recording of a question, and the content of a right answer. samples: [n] float32 at the profile's rate."""
 
     samples: Audio = field(repr=False)
     question: Question
@@ -174,7 +174,7 @@ class SpokenConversation:
         self._gone: set[int] = set()
 
     def run(self, watch: ProgressCheck) -> list[ConversationTurn]:
-        """Every turn, all sessions' first turns first; fewer when `watch` said to stop."""
+        """Every turn, all sessions' first turns first; fewer if `watch` requested a stop."""
         found: list[ConversationTurn] = []
         for number in range(len(self._spoken[0]) if self._spoken else 0):
             found += self._turn(number)

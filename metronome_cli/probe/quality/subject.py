@@ -29,14 +29,14 @@ RANDOM_REFUSED = "quality needs a model's real weights: random ones predict ever
 
 @dataclass(frozen=True, slots=True)
 class CacheVariant:
-    """What stays resident, and where its sinks stand. `str` is how reports name it."""
+    """Cache policy of a variant, and the positions of its sinks. `str` is how reports name it."""
 
     policy: CachePolicySpec
     sink_positions: SinkPositions = "rolling"
 
     @property
     def resident(self) -> int:
-        """Tokens kept of an old session; 0 where nothing bounds it."""
+        """Tokens kept of an old session; 0 if the cache is unbounded."""
         return self.policy.window + self.policy.sinks
 
     @property
@@ -77,7 +77,7 @@ class ProbedModel:
         )
 
     def bytes_per_session(self, variant: CacheVariant) -> int | None:
-        """Cache of an old session, whole blocks; None where it grows without end."""
+        """Cache of an old session, whole blocks; None if it grows without bound."""
         if not variant.bounded:
             return None
         sinks = -(-variant.policy.sinks // BLOCK_TOKENS)
@@ -90,7 +90,7 @@ class ProbedModel:
 def load_subject(model: str, device: str) -> ProbedModel:
     """A decoder from a directory, a GGUF file or the local cache.
 
-    Raises UsageError where there is none, or where it has no tokenizer.
+    Raises UsageError if there is none, or if it has no tokenizer.
     """
     found = find_model(model)
     shape = shape_of(read_config(found), found)

@@ -34,7 +34,7 @@ def chunk_of(variant: CacheVariant, most: int = CHUNK) -> int:
 def stream_losses(
     subject: ProbedModel, variant: CacheVariant, ids: Sequence[int], watch: ProgressCheck = lambda done: True
 ) -> Losses:
-    """[len(ids) - 1] losses in nats: entry i is that of token i + 1. Shorter when `watch` said to stop."""
+    """[len(ids) - 1] losses in nats: entry i is that of token i + 1. Shorter if `watch` requested a stop."""
     chunk = chunk_of(variant)
     stack = subject.stack(variant, tokens=len(ids) + chunk, chunk=chunk)
     stack.open(0)

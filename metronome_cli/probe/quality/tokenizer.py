@@ -1,4 +1,4 @@
-"""Text to token numbers and back, and the form of a conversation: the model's own chat template where it has one.
+"""Text to token numbers and back, and the form of a conversation: the model's own chat template if it has one.
 
 A conversation is fed piece by piece, so the template is rendered for a growing list of messages and only what
 is new is taken. A template that rewrites what came before cannot be fed that way; then, as for a model without
@@ -95,7 +95,7 @@ _Q, _A = "\x51uestion-one", "\x41nswer-one"
 def _pieces(tokenizer: Any) -> tuple[str, str, str, str, str] | None:
     """Opening of a conversation, text before and after a question, an answer's end, and what follows it.
 
-    None where there is no template, or where it does not leave earlier messages as they were.
+    None if there is no template, or if it does not leave earlier messages as they were.
     """
     end = tokenizer.eos_token
     if not getattr(tokenizer, "chat_template", None) or not end:
@@ -126,7 +126,7 @@ def _shared_end(one: str, other: str) -> str:
 
 
 def read_tokens(found: ModelFiles) -> Tokenizer:
-    """The tokenizer beside a checkpoint, or inside a GGUF file. Raises UsageError where there is none."""
+    """The tokenizer beside a checkpoint, or inside a GGUF file. Raises UsageError if there is none."""
     from transformers import AutoTokenizer
 
     more = {"gguf_file": found.gguf} if found.gguf else {}
