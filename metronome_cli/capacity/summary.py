@@ -122,7 +122,7 @@ def _estimate(capacity: Capacity) -> str:
 def _undisturbed(capacity: Capacity) -> str:
     """What the machine would hold without what disturbed it; empty if nothing did."""
     calm = None if capacity.estimate is None else capacity.estimate.undisturbed
-    if calm is None:
+    if calm is None or calm.sessions == 0:  # no number was seen undisturbed, so nothing can be said
         return ""
     return f" Undisturbed: about {calm.sessions:,} ({calm.low:,} to {calm.high:,})."
 
