@@ -11,7 +11,7 @@ from metronome_cli.measure import machine_load
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, before torch is imported
 os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run without a GPU; read when Triton is imported
 
-settings.register_profile("metronome", deadline=None)
+settings.register_profile("metronome", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("metronome")
 
 

@@ -101,7 +101,8 @@ class TrialChooser:
         interval = evidence.interval
         if interval.sessions == 0:
             return self._below(done.all, left_s)
-        floor = safe or max(0.5, interval.sessions / FLOOR)
+        likely = interval.sessions if failing is None else min(interval.sessions, failing - 1)
+        floor = safe or max(0.5, likely / FLOOR)
         roof = failing or 1.5 * max(1, interval.high)
         clean_s = self.confirm_seconds()
         passes, fails = evidence.passes(self.needed), evidence.fails()

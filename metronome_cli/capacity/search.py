@@ -27,6 +27,7 @@ WITHHELD_S = 0.5  # of disturbed batches, from which nothing is claimed
 REPEATS = 2  # of a trial in which the load generator stalled
 LAST_CONFIRMATIONS, LAST_LOOKS = 2, 2  # most that are run once the time is spent
 FALL = 0.7  # of the estimate: what is confirmed if the interval is wide
+LEAST_TIMED_S = 1.0  # shortest trial from which the pace of a virtual clock is taken
 RESERVE_S = 1.5  # for what a trial takes beside its length
 METHOD = "all trials together, bootstrap over trials"
 HARD: tuple[LimitingFactor, ...] = ("memory", "context_length", "slots")  # limits that do not come by chance
@@ -193,7 +194,7 @@ class Search:
             n for n, tried in self._tried.items() if tried.confirmations and (tried.passed or tried.failed)
         }
         done |= {n for n, tried in self._tried.items() if tried.confirmations > 1}
-        failing = self.found.first_failing or self._least_hard
+        failing = min(filter(None, (self.found.first_failing, self._least_hard)), default=None)
         tried = Tried(done, set(self._tried), any(one.confirmations for one in self._tried.values()))
         return self._chooser.choose(self.found.safe, failing, tried, self._left_s)
 
@@ -227,6 +228,8 @@ class Search:
 
     def _time(self, took_s: float, clock_s: float) -> None:
         """How long trials take beside their length; on a virtual clock, how long a second of it takes."""
+        if self._virtual and clock_s < LEAST_TIMED_S:
+            return  # a trial that fails at once takes its set-up's time, not its pace
         if self._virtual:
             self._took_s, self._clock_s = self._took_s + took_s, self._clock_s + clock_s
         else:
@@ -269,7 +272,7 @@ class Search:
         """Estimate anew, and keep the claims that the evidence carries."""
         evidence, found = self.evidence, self.found
         evidence.update()
-        found.estimate, found.disturbed_s = evidence.interval, evidence.disturbed_s
+        found.estimate, found.disturbed_s = self._within_hard_limits(evidence.interval), evidence.disturbed_s
         found.measured_s = sum(one.duration_s for one in evidence.trials)
         withheld = found.disturbed_s >= WITHHELD_S
         passed = [n for n, tried in self._tried.items() if tried.passed and evidence.chance(n) >= SURE_SAFE]
@@ -283,6 +286,13 @@ class Search:
         found.first_failing = min(failed, default=None)
         if found.first_failing is not None:
             found.binding = self._tried[found.first_failing].binding
+
+    def _within_hard_limits(self, interval: Interval) -> Interval:
+        """The estimate is of latency alone; memory, the context and slots can allow fewer."""
+        hard = self._least_hard
+        if hard is None:
+            return interval
+        return Interval(*(min(n, hard - 1) for n in (interval.sessions, interval.low, interval.high)))
 
     def _confirm_at_least_one(self) -> None:
         """Confirm what probably holds if no confirmation fitted into the time."""
@@ -314,10 +324,13 @@ class Search:
     def _show_the_edge(self) -> None:
         """One session more than memory holds; the number of slots is taken as it is."""
         found = self.found
-        if found.safe is None or found.safe < self._most or found.first_failing or self._stop():
+        if found.safe is None or found.safe < self._most or self._stop():
             return
         if self.slots == found.safe:
-            self.run_next(self._chooser.look(found.safe + 1))
+            if found.first_failing != found.safe + 1:
+                self.run_next(self._chooser.look(found.safe + 1))
+            return
+        if found.first_failing:
             return
         if self.memory_limit is None or self.ceiling < self.memory_limit:
             found.binding = "slots"

@@ -72,7 +72,7 @@ def agrees(port, told, delay, ms):
     seen = seen_delays(port, delay, ms)[: len(told)]
     assert len(told) == len(seen) >= FRAMES - 6
     difference = np.abs(np.array(told) - np.array(seen))
-    assert np.min(difference) < 1.0
+    assert np.min(difference) < 4.0  # two busy cores; an error of a period is 80 ms
     assert np.median(difference) < 10.0
 
 

@@ -64,9 +64,9 @@ def test_a_token_in_an_address_that_is_watched_reaches_neither_screen_nor_report
         ]
     )
     captured = capsys.readouterr()
-    assert code == 4
+    assert code == 1  # the server refused the connection
     assert SECRET not in captured.out + captured.err
-    assert "http://127.0.0.1:9/metrics" in captured.out
-    assert all(SECRET not in file.read_text(errors="replace") for file in (tmp_path / "run").iterdir())
+    assert "http://127.0.0.1:9/metrics" in captured.err
+    assert all(SECRET not in file.read_text(errors="replace") for file in tmp_path.rglob("*.*"))
     assert run(["predict", "watch", address, f"http://h/?t={SECRET}"]) == 2
     assert SECRET not in "".join(capsys.readouterr())

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -109,5 +110,6 @@ def test_a_load_that_is_in_a_native_call_ends_too() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)  # until the native call has begun
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 143

@@ -26,6 +26,7 @@ STAMPS = {  # where the wall clock may be read, and for what
     "results/report_draft.py": "when a run started",
     "results/probe_draft.py": "when a run started",
     "server/metrics_page.py": "when a server started",
+    "commands/predict/from_metrics.py": "when the pool of a server will be full, for people",
     "capacity/windows.py": "when a first frame that is far away will be due, for people",
 }
 

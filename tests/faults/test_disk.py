@@ -19,7 +19,7 @@ def test_a_disk_that_fills_mid_run_costs_files_not_the_answer(tmp_path):
     code, out, err = ended(start(*SMOKE, "--sessions", 4, "--json", "--output", tmp_path, prelude=prelude))
     assert code == 1
     assert json.loads(out)["verdict"] is not None
-    assert err.count("no more events are kept, the run goes on") == 1
+    assert err.count("no more events are kept, the run continues") == 1
     assert "cannot write" in err
     assert "report.json" in err
     kept = (tmp_path / EVENTS_FILE).read_bytes()

@@ -156,8 +156,8 @@ def drawn_case(rng: np.random.Generator) -> tuple[Profile, int]:
     blocks = round(sessions * (heard + share * said) * rng.uniform(20, 60) / block)
     case = profile(
         tokens={"prefill": heard, "decode": {"listening": 0, "speaking": said}},
-        turns={"speaking_share": share, "turn": f"{rng.uniform(2, 10):.3f}s"},
-        kv_pool={"blocks": blocks, "block_tokens": block},
+        turn_taking={"speaking_share": share, "mean_turn": f"{rng.uniform(2, 10):.3f}s"},
+        kv_pool={"blocks": blocks, "block_size": block},
     )
     return case, sessions
 

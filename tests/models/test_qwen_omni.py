@@ -138,7 +138,7 @@ def test_markers_are_the_profiles_choice(family: Family, into: int) -> None:
 
 def test_a_frame_that_the_tower_does_not_make_is_refused() -> None:
     profile = omni.profile("qwen2.5", tokens={"prefill": 40, "decode": {"listening": 0, "speaking": 5}})
-    with pytest.raises(UsageError, match=r"tokens\.into is 40; a frame of 2 s gives 50 audio tokens"):
+    with pytest.raises(UsageError, match=r"tokens\.prefill is 40; a frame of 2 s gives 50 audio tokens"):
         OmniFrame.of(profile, QwenOmniShape.of(profile))
 
 

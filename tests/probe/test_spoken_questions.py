@@ -118,7 +118,7 @@ def test_the_sweep_reports_speech_beside_unbounded() -> None:
         assert one.turns.turns == 9
         assert one.turns.dropped_frames == 0
         assert one.turns.late_step_share is not None
-    assert part.variants[2].turns.excess is not None  # type: ignore[union-attr]
+    assert part.variants[2].turns.excess_loss_nats is not None  # type: ignore[union-attr]
     assert part.text is None
 
 
