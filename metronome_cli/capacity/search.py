@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from metronome_cli.capacity.estimate import Estimator, Interval
-from metronome_cli.capacity.next_trial import NextTrial, TrialChooser, Tried
+from metronome_cli.capacity.next_trial import CLOSE, NextTrial, TrialChooser, Tried
 from metronome_cli.capacity.queue_model import Stepping
 from metronome_cli.capacity.samples import MeasuredBatch, Samples
 from metronome_cli.capacity.time_budget import TimeBudget
@@ -27,6 +27,7 @@ WITHHELD_S = 0.5  # of disturbed batches, from which nothing is claimed
 REPEATS = 2  # of a trial in which the load generator stalled
 LAST_CONFIRMATIONS, LAST_LOOKS = 2, 2  # most that are run once the time is spent
 FALL = 0.7  # of the estimate: what is confirmed if the interval is wide
+UNTIMED_PACE = 0.1  # seconds per second of a virtual clock, until a trial shows it
 LEAST_TIMED_S = 1.0  # shortest trial from which the pace of a virtual clock is taken
 RESERVE_S = 1.5  # for what a trial takes beside its length
 METHOD = "all trials together, bootstrap over trials"
@@ -190,6 +191,8 @@ class Search:
     def _choose(self) -> NextTrial | None:
         if not self.evidence.trials:
             return None
+        if halved := self._between_hard_limits():
+            return halved
         done = {
             n for n, tried in self._tried.items() if tried.confirmations and (tried.passed or tried.failed)
         }
@@ -197,6 +200,21 @@ class Search:
         failing = min(filter(None, (self.found.first_failing, self._least_hard)), default=None)
         tried = Tried(done, set(self._tried), any(one.confirmations for one in self._tried.values()))
         return self._chooser.choose(self.found.safe, failing, tried, self._left_s)
+
+    def _between_hard_limits(self) -> NextTrial | None:
+        """Halve what memory leaves open: unlike latency, numbers that fit say nothing of larger ones that do not."""
+        hard = min(
+            (n for n, tried in self._tried.items() if tried.hard and tried.hard != "slots"), default=None
+        )
+        if hard is None:
+            return None
+        held = max((n for n, tried in self._tried.items() if tried.passed), default=0)
+        middle = (held + hard) // 2
+        near = hard <= max(held + 1, CLOSE * held)
+        if near or middle in self._tried or middle < 1 or self.evidence.chance(middle) < SURE_SAFE:
+            return None
+        trial = self._chooser.confirm(middle, self._left_s)
+        return trial if self._left_s > 0 else None
 
     @property
     def _least_hard(self) -> int | None:
@@ -238,7 +256,7 @@ class Search:
     @property
     def _left_s(self) -> float:
         """Of the trials' clock, until the time is spent."""
-        pace = self._took_s / self._clock_s if self._clock_s else 1.0
+        pace = self._took_s / self._clock_s if self._clock_s else UNTIMED_PACE if self._virtual else 1.0
         return (self._budget.left_s - RESERVE_S) / max(0.01, pace)
 
     def _measure(self, plan: TrialPlan) -> Outcome:

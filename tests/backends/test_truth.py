@@ -68,12 +68,12 @@ async def call(port, protocol, frames=FRAMES, **delays):
 
 
 def agrees(port, told, delay, ms):
-    """Within 1 ms but for what else the machine does, which only ever adds, and is far less than a period."""
+    """Within what a busy machine adds, which is far less than a period: 1 to 2 ms on an idle one."""
     seen = seen_delays(port, delay, ms)[: len(told)]
-    assert len(told) == len(seen) >= FRAMES - 6
+    assert len(told) == len(seen) >= FRAMES - 8  # the last answers may come after the session
     difference = np.abs(np.array(told) - np.array(seen))
-    assert np.min(difference) < 4.0  # two busy cores; an error of a period is 80 ms
-    assert np.median(difference) < 10.0
+    assert np.min(difference) < 10.0  # two busy cores; an error of a period is 80 ms
+    assert np.median(difference) < 25.0
 
 
 DELAYS = [("constant", ms) for ms in (20, 60, 100, 150, 200, 250, 300, 350, 400)]
