@@ -16,5 +16,5 @@ settings.load_profile("metronome")
 
 
 @pytest.fixture(autouse=True)
-def nobody_says_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_file_says_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_load, "_STAT", Path("/nowhere"))

@@ -74,7 +74,7 @@ def _result(sessions: int, levels: list[float | None], started: list[int], confi
     return Cycles(
         n=len(levels),
         occupancy=known if by_metrics else [],
-        seated=started,
+        started=started,
         by="occupancy" if by_metrics else "sessions",
         leak=Measured(estimate=leak.estimate, low=leak.low, high=leak.high, n=leak.n),
     )

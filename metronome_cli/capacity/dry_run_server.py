@@ -30,7 +30,7 @@ class ServerOutline:
     target: str
     protocols: tuple[str, ...]
     scrape: str | None
-    callers: str
+    placement: str
     sessions: int | None
     max_sessions: int
     period_s: float
@@ -64,7 +64,7 @@ class ServerOutline:
             "offered",
             f"{offered}, a frame of {format_duration(self.period_s)}{rate} each, for up to {length}",
         )
-        yield "callers", self.callers
+        yield "load generator", self.placement
         yield "audio", ", ".join(self.audio) or "the sample audio"
         yield "objectives", ", ".join(self.objectives)
         yield "metrics", self.scrape or "not scraped: the limiting factor is inferred from the sessions"
@@ -91,7 +91,7 @@ def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
         target=shown(remote.target),
         protocols=protocols,
         scrape=None if remote.scrape is None else shown(remote.scrape),
-        callers=_misbehaving(remote),
+        placement=_placement(remote),
         sessions=plan.sessions if recorded is None else max(run.head.sessions for run in recorded.runs),
         max_sessions=plan.max_sessions,
         period_s=profile.frame.period_s,
@@ -107,7 +107,7 @@ def plan_dry_run(plan: CapacityPlan, remote: WebsocketSetup) -> ServerOutline:
     )
 
 
-def _misbehaving(remote: WebsocketSetup) -> str:
+def _placement(remote: WebsocketSetup) -> str:
     if remote.ray is not None:
         return f"on the machines of the Ray cluster {remote.ray}"
     return "in this process" if remote.workers is None else f"in {plural(remote.workers, 'process')}"

@@ -270,7 +270,7 @@ class _Curve:
     """Log typical latency over log N, of one draw.
 
     Between two trials the curve lies between the chord and the slope before it continued, since latency is convex
-    in the load; `bend` says where. Beyond the last trial the slope before it goes on, `slope` times as steep.
+    in the load; `bend` says where. Beyond the last trial the slope before it continues, `slope` times as steep.
     """
 
     def __init__(self, fit: _Fit, weights: Floats, bend: float, slope: float) -> None:

@@ -151,7 +151,7 @@ def _run_variant(
         admission,
         sessions=list(offer.arrivals(context.session_length_s)),
         slots=min(offer.sessions, context.max_sessions),
-        head=TraceTrial(kind="arm", purpose=variant.name, sessions=offer.sessions, length_s=length_s),
+        head=TraceTrial(kind="policy_run", purpose=variant.name, sessions=offer.sessions, length_s=length_s),
         detail=str(offer),
     )
     outcome = trial.measure()

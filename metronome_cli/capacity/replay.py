@@ -29,7 +29,7 @@ def under_recorded(context: TrialContext, run: RecordedTrial) -> TrialContext:
 
 def recorded_load(context: TrialContext, recorded: LoadTrace) -> tuple[TrialContext, Offer]:
     """Return the recorded offer. All policies had the same sessions, so the policy run with most of them is used."""
-    runs = [run for run in recorded.runs if run.head.kind == "arm"]
+    runs = [run for run in recorded.runs if run.head.kind == "policy_run"]
     run = max(runs, key=lambda run: len(run.sessions))
     seconds = run.sessions[-1].start_s + run.sessions[-1].lifetime_s
     offer = Offer(len(run.sessions), len(run.sessions) / max(seconds, context.period_s), run)
@@ -79,7 +79,7 @@ class TraceReplay:
         self.points: list[TrialResult] = []
         self._context = context
         self._note = note
-        self._runs = [run for run in recorded.runs if run.head.kind == "point"]
+        self._runs = [run for run in recorded.runs if run.head.kind == "trial"]
 
     def run(self) -> None:
         """Raises EngineError."""

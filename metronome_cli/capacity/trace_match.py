@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     Loop = LoopedSpeech | AlignedLoopedSpeech
 
 _HINTS = {
-    "arm": "remove --compare-policies and --admission-control, or record with one of them",
-    "point": "add --compare-policies or --admission-control memory, as when it was recorded",
+    "policy_run": "remove --compare-policies and --admission-control, or record with one of them",
+    "trial": "add --compare-policies or --admission-control memory, as when it was recorded",
 }
 
 
@@ -64,9 +64,13 @@ class KeptLoad:
         if plan.record is not None and path.exists() and plan.record.exists() and path.samefile(plan.record):
             raise UsageError(f"--record and --replay name the same file, {path}", hint="give two")
         recorded = read_load(path)
-        kind = "arm" if plan.compare or plan.guard else "point"
+        kind = "policy_run" if plan.compare or plan.guard else "trial"
         if not any(run.head.kind == kind for run in recorded.runs):
-            other = "the file has no admission run" if kind == "arm" else "the file has only admission runs"
+            other = (
+                "the file has no admission run"
+                if kind == "policy_run"
+                else "the file has only admission runs"
+            )
             raise UsageError(f"--replay: {path}: {other}", hint=_HINTS[kind])
         return recorded
 

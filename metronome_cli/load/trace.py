@@ -33,7 +33,7 @@ class TraceTrial(StrictModel):
     `TrialPlan`."""
 
     trial: Whole = 0
-    kind: Literal["point", "arm"] = "point"
+    kind: Literal["trial", "policy_run"] = "trial"
     purpose: Text
     sessions: Annotated[int, Field(strict=True, ge=1, le=10**7)]
     ages: Ages = "start"

@@ -35,7 +35,7 @@ from metronome_cli.protocols.opus import OpusDecoder, OpusEncoder
 TRAITS = ProtocolTraits("moshi", "/api/chat", 24_000, AnswerRule("counted", "promised"), learns=True)
 HANDSHAKE, AUDIO, TEXT, CONTROL, METADATA, ERROR, PING = range(7)
 _END = 3  # control byte: end of turn
-_FULL = ("full", "capacity", "busy", "slot", "seat", "try again", "too many")
+_FULL = ("full", "capacity", "busy", "slot", "try again", "too many")
 
 
 class MoshiClientCodec:

@@ -29,7 +29,7 @@ class Cycles(ReportPart):
     """How many cycles ended."""
     occupancy: list[float] = Field(default_factory=list)
     """Lowest occupancy at the end of each wait, 0 to 1; empty: the server's metrics do not tell it."""
-    seated: list[Natural] = Field(default_factory=list)
+    started: list[Natural] = Field(default_factory=list)
     """Sessions that each fill could start."""
     by: Literal["occupancy", "sessions"] = "occupancy"
     """What the leak is measured in: shares of the KV pool, or of the sessions."""

@@ -9,7 +9,7 @@ from metronome_cli.core.errors import MetronomeError
 from tests.capacity.builders import ObserverLog, small_profile
 
 
-def test_whose_door_is_knocked_at_is_told_before_anybody_answers():
+def test_the_server_is_named_before_it_answers():
     """A server that does not answer is waited for; the line says for what, without the address's secrets."""
     heard = ObserverLog()
     target = "ws://user:secret@127.0.0.1:1"

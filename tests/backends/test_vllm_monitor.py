@@ -116,7 +116,7 @@ def test_sessions_say_different_things(bench):
     assert [chunk.tokens for chunk in first] != [chunk.tokens for chunk in second]
 
 
-def test_a_full_pool_is_silence_although_nobody_runs_or_waits(bench):
+def test_a_full_pool_is_silence_although_no_session_runs_or_waits(bench):
     """8 positions a frame and session, 64 blocks of 16: full after 64 frames of two sessions, 2.56 s."""
     one = bench(blocks=64)
     driver = one.live(2, seconds=5.0)
@@ -165,7 +165,7 @@ def test_an_engine_that_dies_raises_with_the_reason_after_counting_what_was(benc
     assert driver.recorder.total.frames >= counted > 10
 
 
-def test_a_session_can_be_given_a_past_and_a_newcomer_has_none(bench):
+def test_a_session_can_be_given_a_past_and_a_new_one_has_none(bench):
     one = bench()
     driver = one.live(1, seconds=0.2, age_s=10.0)
     driver.open(age_s=10.0)
@@ -174,7 +174,7 @@ def test_a_session_can_be_given_a_past_and_a_newcomer_has_none(bench):
     assert len(one.engine.chunks["session-1"][0].tokens) == 5
 
 
-def test_who_is_sent_away_gives_his_blocks_back(bench):
+def test_a_session_that_is_shed_frees_its_blocks(bench):
     one = bench(blocks=200)
     driver = one.live(4, seconds=0.3)
     driver.close_newest(3)

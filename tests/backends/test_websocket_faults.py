@@ -98,7 +98,7 @@ async def ready_then(socket, act):
     await act(socket)
 
 
-def test_nobody_listens():
+def test_no_server_listens():
     with sockets.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and not listening
         point = ends_all(f"ws://127.0.0.1:{held.getsockname()[1]}", "unreachable", gone=True)
@@ -126,7 +126,7 @@ def test_hangs_before_the_upgrade():
     assert (point.ended_by, point.limited_by) == ("rejected", "slots")
 
 
-def test_lets_callers_wait_for_a_seat_without_a_word():
+def test_lets_sessions_wait_for_a_slot_without_an_answer():
     with web_server(hang) as url:
         assert "reported no queue" in ends_all(url, "queue_timeout").reason
 
@@ -154,7 +154,7 @@ def test_trickles_an_answer():
         ends_all(url, "no_output")
 
 
-def test_seats_callers_and_never_answers():
+def test_starts_sessions_and_never_answers():
     with web_server(lambda socket: ready_then(socket, hang)) as url:
         point = ends_all(url, "no_output")
     assert point.limited_by == "empty_frames"
@@ -263,23 +263,23 @@ def test_falls_behind():
 
 
 def test_falls_silent_with_all_sockets_open():
-    """The collapse as a caller sees it: on the line, and nothing comes."""
+    """The collapse as a client sees it: connected, and no output comes."""
 
-    async def hush(socket):
+    async def silent(socket):
         codec_answers = asyncio.ensure_future(answer_all(socket))
         await asyncio.sleep(2.0)
         codec_answers.cancel()
         await asyncio.sleep(60)
 
     patient = SessionTimeouts(idle_s=30.0)
-    with web_server(hush) as url:
+    with web_server(silent) as url:
         _, point = measured(server_context(url, length_s=12.0, limits=patient))
     assert point.collapse is not None
     assert 1.0 < point.collapse.last_output_s < 4.0
     assert (point.verdict, point.limited_by) == ("fail", "empty_frames")
 
 
-def test_a_healthy_server_loses_nobody():
+def test_a_healthy_server_loses_no_session():
     with web_server(answer_all) as url:
         _, point = measured(server_context(url, length_s=3.0))
     assert point.sessions_ended_early == {}
@@ -309,7 +309,7 @@ def test_dies_by_sigkill_and_comes_back():
         server.kill()
 
 
-def test_a_stop_hangs_everybody_up():
+def test_a_stop_closes_all_sessions():
     seen = []
 
     def stop(run):
@@ -353,7 +353,7 @@ def test_a_broken_connection_is_made_again_as_far_as_the_policy_goes(policy, end
         assert point.frames > 0
 
 
-def test_whoever_is_refused_never_had_a_connection_to_make_again():
+def test_a_rejected_session_never_had_a_connection_to_make_again():
     with web_server(hang, process_request=lambda c, r: c.respond(503, "full\n")) as url:
         ends_all(url, "rejected", limits=SessionTimeouts(reconnect="always"))
 

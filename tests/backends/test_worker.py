@@ -18,7 +18,7 @@ from metronome_cli.core.session import (
 
 seconds = st.floats(-1e6, 1e6)
 whole = st.integers(0, 2**40)
-NEWS = st.one_of(
+EVENTS = st.one_of(
     st.builds(FrameResult, whole, seconds, seconds, whole, whole),
     st.builds(FrameSent, seconds, seconds),
     st.builds(BacklogReported, seconds),
@@ -27,7 +27,7 @@ NEWS = st.one_of(
 )
 
 
-@given(st.lists(NEWS, max_size=40))
+@given(st.lists(EVENTS, max_size=40))
 def test_nothing_is_lost_or_changed_on_the_way(sent):
     answer = WorkerReply()
     for one in sent:

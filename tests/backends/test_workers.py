@@ -26,7 +26,7 @@ from tests.capacity.servers import answer_all, bounded, server_context, web_serv
 SESSIONS = 4
 
 
-def crew(count):
+def workers_starter(count):
     return functools.partial(start_workers, count=count)
 
 
@@ -42,11 +42,12 @@ def measured(context, during=lambda trial: None):
 
 
 def context_of(url, workers, **options):
-    return server_context(url, limits=SessionTimeouts(), starter=crew(workers), **options)
+    return server_context(url, limits=SessionTimeouts(), starter=workers_starter(workers), **options)
 
 
 class Tone:
-    """The same for everybody, and quick to make; `burn_s`: how long it takes the generator to come up with a frame."""
+    """The same for all sessions, and quick to make; `burn_s`: how long it takes the generator to come up with a
+    frame."""
 
     def __init__(self, burn_s=0.0):
         self._burn_s = burn_s
@@ -108,7 +109,7 @@ def test_a_worker_too_slow_for_its_share_makes_the_point_inconclusive(monkeypatc
     assert health.busiest_process_cpu_share > 0.1
 
 
-def test_workers_end_when_nobody_is_left_to_ask():
+def test_workers_end_when_no_process_is_left_to_ask():
     with web_server(answer_all) as url:
         context = context_of(url, 1, audio=Tone())
         with context.open_load(1) as load:

@@ -31,12 +31,12 @@ def test_without_frames_there_is_nothing_to_learn():
     assert controller.cap == GAINS.start
 
 
-def test_room_that_nobody_uses_does_not_grow():
+def test_room_that_nothing_uses_does_not_grow():
     controller = AimdController(GAINS, 80.0)
     assert controller.update(5.0, missed=False, started=2).action == "hold"
 
 
-def test_a_miss_shrinks_the_cap_to_a_share_of_who_is_seated():
+def test_a_miss_shrinks_the_cap_to_a_share_of_those_admitted():
     controller = AimdController(GAINS, 80.0)
     controller.cap = 100
     decision = controller.update(20.0, missed=True, started=50)

@@ -30,7 +30,7 @@ def run(speech, step_s=lambda n: 0.004 + 0.0012 * n, *, before_step=lambda count
     return report, watcher
 
 
-def test_the_answer_names_what_is_safe_and_what_binds(speech):
+def test_the_answer_names_what_is_safe_and_what_limits(speech):
     report, _ = run(speech)
     capacity = report.capacity
     assert (report.status, report.verdict, report.exit_code) == ("complete", "pass", 0)
@@ -128,7 +128,7 @@ def test_comparisons_state_counts_and_no_verdict(speech):
     report, _ = run(
         speech, profile=small_profile(blocks=600), compare=True, session_length_s=30.0, offered=60
     )
-    assert [arm.name for arm in report.policy_runs] == ["bounded", "unbounded", "unbounded, memory guard"]
+    assert [one.name for one in report.policy_runs] == ["bounded", "unbounded", "unbounded, memory guard"]
     assert report.verdict is None
     assert report.exit_code == 0
 

@@ -43,6 +43,6 @@ def test_too_few_cycles_have_no_interval():
 def test_without_metrics_the_sessions_that_could_start_tell():
     found = cycles(None, count=3)
     assert found.by == "sessions"
-    assert found.seated == [2, 2, 2]
+    assert found.started == [2, 2, 2]
     assert found.occupancy == []
     assert found.leak.estimate == 0.0

@@ -11,7 +11,7 @@ STEADY = BlockGrowth(mean=lambda age_s: age_s * 2.0, variance=lambda span_s: 0.0
 
 
 def run(arrival_gaps, length_s, total):
-    """Admit by the guard, then replay every end: (peak use, seated count)."""
+    """Admit by the guard, then replay every end: (peak use, admitted count)."""
     guard = MemoryGuard(STEADY, total)
     starts, now = [], 0.0
     for gap in arrival_gaps:
@@ -33,14 +33,14 @@ def test_admitted_sessions_never_overflow_the_pool(gaps, length_s, total):
     assert peak <= total + 1e-6
 
 
-def test_it_fills_at_least_nine_tenths_when_callers_keep_coming():
+def test_it_fills_at_least_nine_tenths_when_sessions_keep_coming():
     peak, _ = run(np.full(400, 1.0), 60.0, 2000)
     assert peak >= 0.9 * 2000
 
 
 def test_all_at_once_admits_exactly_what_fits_at_the_end():
-    _, seated = run(np.zeros(100), 60.0, 2000)
-    assert seated == 2000 // 120
+    _, admitted = run(np.zeros(100), 60.0, 2000)
+    assert admitted == 2000 // 120
 
 
 def test_what_sessions_hold_beyond_the_mean_is_carried_forward():

@@ -15,10 +15,10 @@ from tests.capacity.servers import answer_all, server_context, web_server
 PATIENT = SessionTimeouts(connect_s=5.0, ready_s=5.0, idle_s=60.0, stall_s=60.0)
 
 
-def trial(handle, callers, sessions=5):
+def trial(handle, kinds, sessions=5):
     with web_server(handle) as url:
         context = replace(
-            server_context(url, length_s=2.0, limits=PATIENT), misbehaving=MisbehavingSessions.parse(callers)
+            server_context(url, length_s=2.0, limits=PATIENT), misbehaving=MisbehavingSessions.parse(kinds)
         )
         return (
             Trial(context, TrialPlan(sessions, "single", ages="start", length_s=2.0, until="end"))

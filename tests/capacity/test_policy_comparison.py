@@ -65,7 +65,7 @@ def test_the_timeline_counts_rejected_sessions(runs):
         assert sheds[-1] > 0
 
 
-def test_a_guard_that_admits_nobody_says_what_one_needs_and_what_there_is():
+def test_a_guard_that_admits_no_session_says_what_one_needs_and_what_there_is():
     context, into = context_on(linear, profile=small_profile(blocks=100), length_s=60.0), []
     compare_policies(context, (GUARDED,), Offer(sessions=4, rate_per_s=4.0), GAINS, into)
     assert into[0].occupancy_max == 0.0

@@ -77,14 +77,14 @@ def test_a_server_gets_what_the_engine_in_process_got(speech, tmp_path):
     ("plan", "said"),
     [({}, "are not new"), ({"soak": True, "batching": "periodic"}, "batches by itself")],
 )
-def test_callers_that_a_server_cannot_have_are_refused(speech, tmp_path, plan, said):
+def test_sessions_that_a_server_cannot_have_are_refused(speech, tmp_path, plan, said):
     kept = tmp_path / "kept.jsonl"
     in_process(speech, sessions=2, session_length_s=30.0, record=kept, **plan)
     with web_server(answer_all) as url, pytest.raises(UsageError, match=said):
         over_the_network(speech, url, replay=kept)
 
 
-def test_each_run_of_a_file_has_its_own_callers_on_the_line(speech, tmp_path, monkeypatch):
+def test_each_run_of_a_file_has_its_own_sessions_on_the_line(speech, tmp_path, monkeypatch):
     one, two, both = (tmp_path / name for name in ("one.jsonl", "two.jsonl", "both.jsonl"))
     in_process(speech, sessions=1, session_length_s=1.5, soak=True, record=one)
     in_process(speech, sessions=2, session_length_s=1.5, soak=True, record=two)

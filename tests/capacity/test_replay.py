@@ -152,7 +152,7 @@ def test_the_engine_in_process_gets_the_same_load_and_fills_the_same_pool(speech
     assert heard[0].pool_after == again[0].pool_after
 
 
-def test_a_slower_engine_gets_the_same_callers_for_the_same_time(speech, tmp_path):
+def test_a_slower_engine_gets_the_same_sessions_for_the_same_time(speech, tmp_path):
     kept, again = tmp_path / "load.jsonl", tmp_path / "again.jsonl"
     run(speech, sessions=4, soak=True, record=kept)
     report, heard, _ = run(speech, lambda n: 0.07 + 0.004 * n, replay=kept, record=again)
@@ -165,7 +165,7 @@ def test_a_slower_engine_gets_the_same_callers_for_the_same_time(speech, tmp_pat
         assert frames == fast[0].frames[who][: len(frames)]
 
 
-def test_callers_whom_one_engine_turned_away_come_to_the_next(speech, tmp_path):
+def test_sessions_that_one_engine_rejected_come_to_the_next(speech, tmp_path):
     kept = tmp_path / "load.jsonl"
     small = small_profile(policy="unbounded", blocks=60)
     report, _, _ = run(speech, sessions=12, profile=small, record=kept, session_length_s=60.0)
@@ -273,7 +273,7 @@ def test_one_file_cannot_be_read_and_written(speech, tmp_path):
 
 
 @pytest.mark.parametrize("which", [{"compare": True}, {"guard": True}])
-def test_arms_are_offered_the_recorded_callers_and_admit_for_themselves(speech, tmp_path, which):
+def test_policy_runs_are_offered_the_recorded_sessions_and_admit_for_themselves(speech, tmp_path, which):
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
     plan = {
         "profile": small_profile(blocks=300),
@@ -285,26 +285,26 @@ def test_arms_are_offered_the_recorded_callers_and_admit_for_themselves(speech, 
     again, heard_again, _ = run(speech, replay=first, record=second, profile=plan["profile"], **which)
     assert body(first) == body(second)
     same_load(heard, heard_again)
-    assert [arm.windows[-1].shed for arm in again.policy_runs] == [
-        arm.windows[-1].shed for arm in given_.policy_runs
+    assert [each.windows[-1].shed for each in again.policy_runs] == [
+        each.windows[-1].shed for each in given_.policy_runs
     ]
-    arms = read_load(first).runs
-    assert {one.head.purpose for one in arms} == {arm.name for arm in given_.policy_runs}
-    assert all(len(one.sessions) == 40 for one in arms)  # also those who were turned away
-    assert sum(arm.windows[-1].shed for arm in given_.policy_runs) > 0
+    policy_runs = read_load(first).runs
+    assert {one.head.purpose for one in policy_runs} == {each.name for each in given_.policy_runs}
+    assert all(len(one.sessions) == 40 for one in policy_runs)  # also rejected sessions
+    assert sum(each.windows[-1].shed for each in given_.policy_runs) > 0
     slow = tmp_path / "slow.jsonl"
     run(speech, lambda n: 0.01 + 0.02 * n, replay=first, record=slow, profile=plan["profile"], **which)
-    assert [one.sessions for one in read_load(slow).runs] == [one.sessions for one in arms]
+    assert [one.sessions for one in read_load(slow).runs] == [one.sessions for one in policy_runs]
 
 
-def test_arms_and_points_are_not_taken_for_each_other(speech, tmp_path):
-    points, arms = tmp_path / "points.jsonl", tmp_path / "arms.jsonl"
+def test_policy_runs_and_points_are_not_taken_for_each_other(speech, tmp_path):
+    points, admissions = tmp_path / "points.jsonl", tmp_path / "admissions.jsonl"
     run(speech, sessions=2, record=points)
-    run(speech, guard=True, offered=3, record=arms)
+    run(speech, guard=True, offered=3, record=admissions)
     with pytest.raises(UsageError, match="the file has no admission run"):
         run(speech, guard=True, replay=points)
     with pytest.raises(UsageError, match="the file has only admission runs"):
-        run(speech, replay=arms)
+        run(speech, replay=admissions)
 
 
 def test_a_report_says_that_its_load_was_a_recorded_one(speech, tmp_path):
@@ -316,7 +316,7 @@ def test_a_report_says_that_its_load_was_a_recorded_one(speech, tmp_path):
     assert not any("recorded one" in note for note in notes(given_))
 
 
-def test_a_number_that_was_not_seen_with_everybody_old_is_not_called_safe(speech, tmp_path):
+def test_a_number_that_was_not_seen_with_every_session_old_is_not_called_safe(speech, tmp_path):
     kept = tmp_path / "load.jsonl"
     run(speech, sessions=3, session_length_s=600.0, record=kept)
     whole = run(speech, replay=kept)[0]

@@ -21,7 +21,7 @@ def test_a_light_load_passes_with_the_steps_that_p99_needs():
     assert point.latency_ms.p50 <= point.latency_ms.p99 <= point.latency_ms.max
 
 
-def test_an_overload_fails_early_and_the_deadline_binds():
+def test_an_overload_fails_early_and_the_deadline_limits():
     point = run(lambda n: 0.02 * n, TrialPlan(12, "confirm", max_batches=1000))
     assert (point.verdict, point.ended_by, point.limited_by) == ("fail", "objective_failed", "deadline")
     assert point.batches < 200

@@ -79,7 +79,7 @@ def test_a_filled_context_is_named_for_what_it_is():
     assert report.verdict == "fail"
 
 
-def test_what_occupancy_foretells_is_in_the_report():
+def test_what_occupancy_forecasts_is_in_the_report():
     """16 positions a frame of two sessions, 50 frames a second, blocks of 16: 50 blocks a second of 400."""
     tokens = {"prefill": 5, "decode": {"listening": 3, "speaking": 3}}
     report, _, _ = measure(a_profile(blocks=400, tokens=tokens), session_length_s=3.0)

@@ -89,7 +89,7 @@ def test_a_dry_run_refuses_audio_as_the_run_does(
     ["init", "FILE"],
     [*CAPACITY, "--config", "FILE"],
 ])  # fmt: skip
-def test_a_pipe_that_nobody_writes_to_is_refused_at_once(
+def test_a_pipe_that_nothing_writes_to_is_refused_at_once(
     argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipe = tmp_path / "pipe.json"
@@ -98,7 +98,7 @@ def test_a_pipe_that_nobody_writes_to_is_refused_at_once(
     assert "pipe.json" in capsys.readouterr().err
 
 
-def test_a_variable_for_callers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_for_sessions_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRONOME_METRICS_URL", "http://127.0.0.1:1/metrics")
     assert run(CAPACITY) == ExitCode.OK
 

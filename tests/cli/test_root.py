@@ -253,6 +253,6 @@ def test_a_working_directory_that_was_deleted_is_told(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: the working directory: No such file")
 
 
-def test_nobody_reads_errors_and_the_code_stays() -> None:
+def test_no_reader_of_errors_and_the_code_stays() -> None:
     done = shell("exec 3> >(:); sleep 0.2; METRONOME profiles show nothing 2>&3; echo code $?")
     assert done.stdout.split() == ["code", "2"]

@@ -84,7 +84,7 @@ def watched(
     return forecast_from_metrics(plan, heard or ObserverGroup(), stop or StopRequest(), get, timer)
 
 
-def test_once_foretells_and_leaves() -> None:
+def test_once_forecasts_and_leaves() -> None:
     report = watched(lambda t: 0.1 + 0.001 * t, once=True)
     assert report.forecast is not None
     assert report.forecast.fill_time_s.estimate == pytest.approx(900, rel=0.01)
@@ -265,7 +265,7 @@ def test_a_server_that_answered_is_not_said_to_be_silent(error: OSError, says: s
 
 
 @pytest.mark.parametrize(("status", "says"), [(500, r"no metrics \(HTTP 500\)"), (404, "HTTP 404")])
-def test_callers_of_a_server_are_told_of_its_metrics_likewise(status: int, says: str) -> None:
+def test_sessions_of_a_server_are_told_of_its_metrics_likewise(status: int, says: str) -> None:
     with served(status, b"") as address, pytest.raises(UsageError, match=says):
         WebsocketSetup("ws://127.0.0.1:1", scrape=address).fetch()
 
@@ -281,18 +281,18 @@ def test_who_hangs_up_has_not_answered() -> None:
 
 @contextmanager
 def answering(*pieces: bytes) -> Iterator[str]:
-    """A port that answers with these bytes, over and over the last of them, until whoever asked has left."""
+    """A port that answers with these bytes, over and over the last of them, until the client has left."""
     with socket.create_server(("127.0.0.1", 0)) as door:
 
         def serve() -> None:
-            caller = door.accept()[0]
-            with caller, suppress(OSError):
-                caller.recv(65536)
+            client = door.accept()[0]
+            with client, suppress(OSError):
+                client.recv(65536)
                 for piece in pieces:
-                    caller.sendall(piece)
+                    client.sendall(piece)
                 while pieces[-1].startswith(b"#"):
                     time.sleep(0.01)
-                    caller.sendall(pieces[-1])
+                    client.sendall(pieces[-1])
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()

@@ -91,7 +91,7 @@ def test_a_collapse_seen_elsewhere_implies_a_pool_that_explains_it() -> None:
     assert again.forecast.fill_time_s.estimate == pytest.approx(99.0, rel=0.01)
 
 
-def test_without_a_pool_the_collapse_is_explained_and_nothing_foretold() -> None:
+def test_without_a_pool_the_collapse_is_explained_and_nothing_forecast() -> None:
     report = ask(sessions=96, seen_t_sat_s=99.0, profile=profile(kv_pool=None))
     assert report.forecast is not None
     assert report.forecast.fill_time_s.estimate is None
@@ -159,7 +159,7 @@ def rows_of(report: Report) -> dict[str, str]:
     return {name.strip(): text.strip() for name, text in (line.split("  ", 1) for line in table.splitlines())}
 
 
-def test_the_table_says_what_binds_within_the_session_and_what_comes_after_it() -> None:
+def test_the_table_says_what_limits_within_the_session_and_what_comes_after_it() -> None:
     rows = rows_of(ask(2))
     assert rows["limited by, within 5 min"] == "nothing"
     assert rows["first hazard without an end"] == "pool"
@@ -274,7 +274,7 @@ def test_what_is_no_safetensors_file_is_refused(tmp_path: Path, blob: bytes) -> 
         tensor_bytes(file)
 
 
-def test_a_checkpoint_and_memory_foretell(tmp_path: Path) -> None:
+def test_a_checkpoint_and_memory_forecast(tmp_path: Path) -> None:
     found = read_checkpoint(checkpoint(tmp_path / "m", QWEN3, shards=0), SteadyLoad.steady(27))
     plan = ForecastPlan(
         found.profile, sessions=64, session_length_s=300.0, memory=80 * GIB, weights=found.weights,

@@ -73,7 +73,7 @@ def formats(tmp_path: Path) -> list[Path]:
     ]  # fmt: skip
 
 
-def test_every_format_foretells_the_same(tmp_path: Path) -> None:
+def test_every_format_forecasts_the_same(tmp_path: Path) -> None:
     for path in formats(tmp_path):
         forecast = forecast_of(path)
         assert forecast.fill_time_s.estimate is not None, path.name
@@ -180,7 +180,7 @@ def test_no_more_is_served_than_was_offered(tmp_path: Path) -> None:
     assert forecast_of(report_file(tmp_path / "report.json", [point])).served_share == 1.0
 
 
-def test_a_pool_that_is_full_in_what_is_fitted_leaves_nothing_to_foretell(tmp_path: Path) -> None:
+def test_a_pool_that_is_full_in_what_is_fitted_leaves_nothing_to_forecast(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", SLOPE)
     answer = predict_trace(TracePlan(path, fit_until_s=110.0)).summary
     assert answer == "The pool is full at 100 s, in the part to be fitted, so nothing is left to forecast."

@@ -1,4 +1,4 @@
-"""`predict` for fleets and cards: where the seats come from, and what contradicts."""
+"""`predict` for fleets and cards: where the slots come from, and what contradicts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_fleet_of_a_given_size_is_judged(gpus: int, code: int) -> None:
     )
 
 
-def test_seats_from_a_capacity_report(tmp_path: Path) -> None:
+def test_slots_from_a_capacity_report(tmp_path: Path) -> None:
     path = capacity_report(tmp_path / "report.json")
     fleet = predict_fleet(FleetQuery(**LOAD, capacity_report=path)).fleet
     assert fleet is not None
@@ -73,7 +73,7 @@ def test_seats_from_a_capacity_report(tmp_path: Path) -> None:
     assert fleet.sessions_per_gpu_source.startswith("measured")
 
 
-def test_seats_from_a_card_are_the_low_end_of_the_estimate() -> None:
+def test_slots_from_a_card_are_the_low_end_of_the_estimate() -> None:
     report = predict_fleet(FleetQuery(**LOAD, cards=cards("h200")))
     assert report.fleet is not None
     assert report.fleet.sessions_per_gpu == report.gpus[0].sessions.low
@@ -157,7 +157,7 @@ def test_a_probe_calibrates_by_its_own_devices_limits(tmp_path: Path) -> None:
     assert estimate.step_ms["16"] == pytest.approx(45.0, rel=0.1)  # its limits are an H100's
 
 
-def test_a_card_that_cannot_hold_the_weights_holds_nobody() -> None:
+def test_a_card_that_cannot_hold_the_weights_holds_no_session() -> None:
     small = PERSONAPLEX.model_copy(
         update={"shape": PERSONAPLEX.shape.model_copy(update={"weight_bytes": 40 * 2**30})}
     )

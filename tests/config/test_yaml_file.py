@@ -1,4 +1,4 @@
-"""YAML that somebody else wrote: plain data or one UsageError, never code, never a bomb."""
+"""YAML of another author: plain data or one UsageError, never code, never a bomb."""
 
 from __future__ import annotations
 

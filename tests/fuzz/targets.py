@@ -61,11 +61,11 @@ from metronome_cli.results.events import ObserverGroup
 from tests.audio.sounds import RATE, voice, wav_bytes
 from tests.fuzz.mutate import json_text, mutated_bytes, mutated_text, mutated_trees
 from tests.report.builders import (
-    arms_report,
     capacity_report,
     collapse_report,
     forecast_report,
     point,
+    policy_report,
     probe_report,
 )
 
@@ -315,7 +315,9 @@ def check_metrics(pages):
         assert report_json(found)
 
 
-REPORTS = [make() for make in (capacity_report, collapse_report, arms_report, forecast_report, probe_report)]
+REPORTS = [
+    make() for make in (capacity_report, collapse_report, policy_report, forecast_report, probe_report)
+]
 REPORT_TREES = [json.loads(report_json(report)) for report in REPORTS]
 REPORT_TEXTS = [report_json(report).encode() for report in REPORTS]
 
@@ -383,7 +385,7 @@ def load_text():
             "audio": [{"file": "a.wav", "sha256": "0" * 64}]}  # fmt: skip
     lines = [head]
     for run in (0, 1):
-        lines.append({"trial": run, "kind": "point", "purpose": "confirm", "sessions": 2, "ages": "spread",
+        lines.append({"trial": run, "kind": "trial", "purpose": "confirm", "sessions": 2, "ages": "spread",
                       "fills_only": False, "length_s": 8.0})  # fmt: skip
         lines += [{"caller": n, "at_s": 0.1 * n, "age_s": 3.0, "lifetime_s": 8.0, "phase_s": 0.02, "start": 640 * n,
                    "speaks": [10, 20, 30]} for n in range(3)]  # fmt: skip

@@ -52,8 +52,11 @@ def test_the_version_is_said_once() -> None:
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_profiles_and_speech_go_into_the_wheel_where_they_are_looked_for() -> None:
-    included = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+def test_profiles_and_speech_go_into_the_package_where_they_are_looked_for() -> None:
+    (target,) = [
+        one for one in PROJECT["tool"]["hatch"]["build"]["targets"].values() if "force-include" in one
+    ]
+    included = target["force-include"]
     for name in ("profiles", "sample_audio"):
         assert included[name] == f"metronome_cli/_data/{name}"
         assert any(data_dir(name).iterdir())

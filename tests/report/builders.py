@@ -240,9 +240,9 @@ def collapse_report(**changes):
     return report(**given)
 
 
-def arms_report(**changes):
+def policy_report(**changes):
     steady = [window(float(t), min(t, 24), p99_at(min(t, 24)), 0.4, session_limit=26.0) for t in range(1, 52)]
-    arms = [
+    policy_runs = [
         PolicyRun(name="windowed", policy="window(256, 16)", mean_sessions_mid_run=24.0, collapsed=False,
             occupancy_max=0.41, windows=steady),
         PolicyRun(name="unbounded", policy="unbounded", mean_sessions_mid_run=24.0, collapsed=True, collapse=collapse(),
@@ -259,7 +259,7 @@ def arms_report(**changes):
                collapsed_share_low=0.0, collapsed_share_high=0.14, forecast_probability=0.0,
                pool_full_at_s=[None] * 20),
     ]  # fmt: skip
-    return capacity_report(policy_runs=arms, repeats=trials, **changes)
+    return capacity_report(policy_runs=policy_runs, repeats=trials, **changes)
 
 
 def forecast_report(**changes):
@@ -458,7 +458,7 @@ def every_report():
     return {
         "capacity": capacity_report(),
         "collapse": collapse_report(),
-        "policy_runs": arms_report(),
+        "policy_runs": policy_report(),
         "forecast": forecast_report(),
         "probe": probe_report(),
         "quality": quality_report(),

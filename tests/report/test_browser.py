@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from metronome_cli.report.html.page import write_html
-from tests.report.builders import arms_report
+from tests.report.builders import policy_report
 from tests.report.test_pages import hostile_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -34,7 +34,7 @@ def requests_of(tmp_path, page):
     return [p["url"] for p in asked if "url" in p and p.get("initiator", "not an origin") != "not an origin"]
 
 
-@pytest.mark.parametrize("make", [arms_report, hostile_report])
+@pytest.mark.parametrize("make", [policy_report, hostile_report])
 def test_no_request_leaves_the_page(tmp_path, make):
     assert requests_of(tmp_path, write_html(make(), tmp_path / "page.html")) == []
     assert (tmp_path / "shot.png").stat().st_size > 10_000
@@ -47,7 +47,7 @@ def test_a_page_that_does_ask_would_be_seen(tmp_path):
 
 
 def test_the_one_script_runs_under_the_page_s_own_policy(tmp_path):
-    page = write_html(arms_report(), tmp_path / "page.html")
+    page = write_html(policy_report(), tmp_path / "page.html")
     assert 'tabindex="0"' not in page.read_text()
     shown = browse(tmp_path, page, "--virtual-time-budget=4000", "--dump-dom")
     assert '<th scope="col" tabindex="0" title="sort"' in shown
@@ -55,7 +55,7 @@ def test_the_one_script_runs_under_the_page_s_own_policy(tmp_path):
 
 
 def test_print_unfolds_everything(tmp_path):
-    page = write_html(arms_report(), tmp_path / "page.html")
+    page = write_html(policy_report(), tmp_path / "page.html")
     whole = page.read_text()
     folded = tmp_path / "folded.html"
     folded.write_text(whole.replace("details::details-content", "x::y").replace("beforeprint", "never"))
@@ -68,7 +68,7 @@ def test_print_unfolds_everything(tmp_path):
 
 def test_the_page_fits_a_phone(tmp_path):
     """Nothing is wider than the window: wide tables scroll in boxes of their own."""
-    page = write_html(arms_report(), tmp_path / "page.html")
+    page = write_html(policy_report(), tmp_path / "page.html")
     frame = tmp_path / "frame.html"
     frame.write_text(
         f'<iframe src="{page.name}" style="width:360px;height:600px" onload="document.title='

@@ -20,11 +20,11 @@ from metronome_cli.report.plain_text import render_text
 from metronome_cli.report.rebuild import rebuild
 from metronome_cli.report.report_file import parse_report, report_json
 from tests.report.builders import (
-    arms_report,
     capacity_report,
     collapse_report,
     forecast_report,
     point,
+    policy_report,
     probe_report,
 )
 
@@ -39,7 +39,7 @@ ODD = st.one_of(
 )
 SOURCES = [
     json.loads(report_json(make()))
-    for make in (capacity_report, collapse_report, arms_report, forecast_report, probe_report)
+    for make in (capacity_report, collapse_report, policy_report, forecast_report, probe_report)
 ]
 
 

@@ -290,7 +290,7 @@ def test_a_thinned_timeline_keeps_peaks_and_sums(length, most):
     assert short[-1].t_s == windows[-1].t_s
 
 
-def test_a_server_that_tells_of_no_pool_has_its_seated_sessions_drawn_and_no_empty_panel():
+def test_a_server_that_tells_of_no_pool_has_its_started_sessions_drawn_and_no_empty_panel():
     given_report = collapse_report()
     told = plots(given_report)[0].wide
     shown = given_report.capacity.trials[0]

@@ -14,12 +14,12 @@ from metronome_cli.report.plain_text import fill, render_table, render_text
 from metronome_cli.report.tables.report_tables import tables
 from metronome_cli.report.tables.table import Column, Table
 from tests.report.builders import (
-    arms_report,
     capacity_report,
     every_report,
     forecast_report,
     nothing_report,
     point,
+    policy_report,
 )
 from tests.report.test_pages import hostile_report
 
@@ -108,8 +108,8 @@ def test_forecast_says_its_interval_and_never():
     assert "never" in shown
 
 
-def test_arms_and_trials_have_their_tables():
-    shown = render_text(arms_report(), 120)
+def test_policy_runs_and_trials_have_their_tables():
+    shown = render_text(policy_report(), 120)
     assert "unbounded, memory guard" in shown
     assert "14 of 20" in shown
 
@@ -159,8 +159,8 @@ def test_a_refused_recording_is_named_once():
     assert shown.count("noise.mp3") == shown.count("refused") == 1
 
 
-def test_an_arm_that_admitted_nobody_says_why():
-    given_report = arms_report()
+def test_a_policy_run_that_admitted_no_session_says_why():
+    given_report = policy_report()
     given_report.policy_runs[
         2
     ].no_admission_reason = "no session is admitted: one session may need 182 blocks, and the pool has 96"
