@@ -137,7 +137,7 @@ class ScrapeHistory:
             return False
         if self._full_since is None:
             self._full_since = t_s
-        return t_s - self._full_since >= STALL_S and not rate
+        return t_s - self._full_since >= STALL_S and rate == 0  # None: the server does not count tokens
 
 
 def _forget(series: deque[tuple[float, float | None]] | deque[tuple[float, float]], before_s: float) -> None:

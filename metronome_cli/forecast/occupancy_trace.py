@@ -37,6 +37,7 @@ class OccupancyTrace:
     t_s: Reals
     occupancy: Reals
     notes: tuple[str, ...] = ()
+    whole: OccupancyTrace | None = None  # all samples, of which these are the last rise
 
     def __len__(self) -> int:
         return len(self.t_s)
@@ -69,6 +70,18 @@ class OccupancyTrace:
         """Up to the instant at which it is full."""
         return self if self.full_at_s is None else self.until(self.full_at_s)
 
+    def rise_around(self, t_s: float) -> OccupancyTrace:
+        """The rise that contains an instant, also one that was followed by a fall and another rise."""
+        whole = self if self.whole is None else self.whole
+        begun = after_last_drop(whole.until(t_s), live=True)
+        if not len(begun):
+            return begun
+        rest = whole.t_s >= begun.t_s[0]
+        rise = OccupancyTrace(whole.t_s[rest], whole.occupancy[rest], begun.notes)
+        falls = _falls(rise)
+        end = falls[0][0] if falls else len(rise)
+        return replace(rise, t_s=rise.t_s[:end], occupancy=rise.occupancy[:end])
+
     def early(self) -> OccupancyTrace:
         """What a forecast is made from: the first part of a trace that fills, all of one that does not."""
         return self if self.full_at_s is None else self.rise().first(EARLY)
@@ -95,7 +108,8 @@ def clean_trace(
     trace = OccupancyTrace(
         np.array(list(kept), dtype=np.float64), np.array(list(kept.values()), dtype=np.float64)
     )
-    return after_last_drop(replace(trace, notes=tuple(notes + _gaps(trace))), live=live)
+    whole = replace(trace, notes=tuple(notes + _gaps(trace)))
+    return replace(after_last_drop(whole, live=live), whole=whole)
 
 
 def after_last_drop(trace: OccupancyTrace, *, live: bool = False) -> OccupancyTrace:

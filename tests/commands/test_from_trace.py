@@ -234,3 +234,17 @@ def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
         forecast_of(tmp_path)
     with pytest.raises(UsageError, match="no column 'z'"):
         forecast_of(write_csv(tmp_path / "t.csv", SLOPE), time_column="z")
+
+
+def test_an_instant_of_the_first_rise_is_forecast_from_the_first_rise(tmp_path: Path) -> None:
+    """Filled at 0.004 per second until 250 s, emptied, and filled again at half that rate."""
+    first = [(t, min(1.0, 0.004 * t)) for t in range(260)]
+    second = [(t, 0.002 * (t - 260)) for t in range(260, 400)]
+    path = write_csv(tmp_path / "twice.csv", [*first, *second])
+    found = forecast_of(path, fit_until_s=100.0)
+    assert found.fill_time_s is not None
+    assert found.fill_time_s.estimate == pytest.approx(250.0, rel=0.02)
+    assert found.observed_fill_time_s == pytest.approx(249.0, abs=2.0)
+    later = forecast_of(path, fit_until_s=380.0)
+    assert later.fill_time_s is not None
+    assert later.fill_time_s.estimate == pytest.approx(760.0, rel=0.05)

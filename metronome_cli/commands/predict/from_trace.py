@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ def predict_trace(plan: TracePlan) -> Report:
     recording = read_recording(
         plan.path, run=plan.run, time=plan.time_column, occupancy=plan.occupancy_column
     )
+    if plan.fit_until_s is not None:
+        recording = replace(recording, trace=recording.trace.rise_around(plan.fit_until_s))
     fitted = early_part(recording.trace, plan.fit_share, plan.fit_until_s)
     found = extrapolate(fitted)
     forecast = _forecast(plan, recording, fitted, found)
