@@ -130,7 +130,7 @@ class TrialChooser:
         look = np.where(tried, fails * np.log(np.maximum(roof / grid, 1)) / look_s, 0)
         i, j = int(np.argmax(confirm)), int(np.argmax(look))
         if max(confirm[i], look[j]) < WORTH:
-            return self._to_know_more(left_s - (0.0 if safe or done.confirmed_once else kept_one_s))
+            return self._to_know_more(failing, left_s - (0.0 if safe or done.confirmed_once else kept_one_s))
         return self.confirm(int(grid[i]), left_s) if confirm[i] >= look[j] else self.look(int(grid[j]))
 
     def _below(self, looked_at: set[int], left_s: float) -> NextTrial | None:
@@ -140,9 +140,11 @@ class TrialChooser:
             return None
         return NextTrial("look", sessions, BELOW_S) if sessions > 1 else self.confirm(1, left_s)
 
-    def _to_know_more(self, left_s: float) -> NextTrial | None:
-        """A look at the estimate while its interval is wide."""
+    def _to_know_more(self, failing: int | None, left_s: float) -> NextTrial | None:
+        """A look at the estimate while its interval is wide, unless that number is known to fail."""
         interval = self.evidence.interval
+        if failing is not None and interval.sessions >= failing:
+            return None
         look = self.look(interval.sessions)
         wide = interval.high > 1.1 * interval.low
         return look if wide and look.length_s + self.setup_s <= left_s else None

@@ -24,7 +24,7 @@ PREDICT = ["predict", "--profile", "smoke", "--sessions", "4"]
     ([*CAPACITY, "--workers", "2"], "--workers is for a server"),
     ([*CAPACITY, "--max-sessions", "9" * 30], "out of range"),
     ([*CAPACITY, "--session-length", "1ms"], "ends before its first frame"),
-    ([*CAPACITY, "--url", "ws://127.0.0.1:1", "--clock", "virtual"], "only the real clock"),
+    ([*CAPACITY, "--url", "ws://127.0.0.1:1", "--clock", "virtual"], "needs the real clock"),
     ([*CAPACITY, "--admission-control", "memory", "--compare-policies"], "includes admission control"),
     ([*CAPACITY, "--admission-control", "memory", "--soak"], "--soak"),
     ([*CAPACITY, "--compare-policies", "--search-method", "ramp"], "--search-method is for a search"),

@@ -49,7 +49,7 @@ def main():
         "whole": first.model_dump(mode="json"),
         "killed": second.model_dump(mode="json"),
         "offset_s": offset_s,
-        "workers": first.wire.workers,
+        "workers": first.network.workers,
     }
     json.dump(answer, sys.stdout)
 

@@ -125,9 +125,11 @@ def test_under_a_window_it_does_not_come(model: Path, tmp_path: Path) -> None:
     """The same load would fill this pool in 10 s."""
     report, _ = measured(capacity(tmp_path, model, "20s", blocks=250, policy="window(256)"))
     point = report["capacity"]["trials"][0]
-    assert point["ended_by"] in ("completed", "generator")  # the latter where this machine is busy
+    assert point["ended_by"] in ("completed", "load_generator")  # the latter where this machine is busy
     assert (point["pool_full_at_s"], point["collapse"], point["empty_frames"]) == (None, None, 0)
-    plateau = [window["occupancy"] for window in point["windows"] if window["t_s"] > 5]
+    plateau = [
+        window["occupancy"] for window in point["windows"][:-1] if window["t_s"] > 5
+    ]  # the last: all left
     assert max(plateau) <= SESSIONS * 10 / 250
     assert max(plateau) - min(plateau) < 0.02
     assert report["backend"]["window"] in {
@@ -172,7 +174,7 @@ def test_a_killed_worker_ends_the_run_with_the_reason_and_the_report(
     os.kill(workers[0], signal.SIGKILL)
     report = json.loads(running.communicate(timeout=120)[0])
     point = report["capacity"]["trials"][0]
-    assert (running.returncode, report["status"], point["ended_by"]) == (1, "failed", "engine")
+    assert (running.returncode, report["status"], point["ended_by"]) == (1, "failed", "backend_error")
     assert report["error"].startswith("vLLM's engine stopped: Worker proc VllmWorker-0 died unexpectedly")
     assert point["reason"] == report["error"]
     assert point["frames"] > 0
